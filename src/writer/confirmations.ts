@@ -1,0 +1,71 @@
+import type { Clock } from '../io/io.js';
+import type { NodeName, SessionId, VolumeId } from '../model/ids.js';
+import type { Confirmation, Question } from '../replica/confirm.js';
+
+/** One volume's wish to hear from the replica on a node that it knows no newer epoch. */
+export interface Confirming {
+  readonly volume: VolumeId;
+  readonly session: SessionId;
+  epoch(): number;
+  /** Confirmed, by a question asked at `askedAt`. */
+  confirmed(askedAt: number): void;
+  /** The replica knows a newer epoch, or is gone. */
+  denied(): void;
+  /** It has no session with this writer, by a question asked at `askedAt`. */
+  unknown(askedAt: number): void;
+  /** Its node's plugin is about to stop. */
+  stopping(): void;
+}
+
+/** Asks the data thread of a peer; the answers come in the order of the questions. */
+export type AskPeer = (node: NodeName, questions: readonly Question[]) => Promise<readonly Confirmation[]>;
+
+/** R9: one message for each peer node carries the confirmations of all volumes, again and again. */
+export class Confirmations {
+  readonly #peers = new Map<NodeName, Set<Confirming>>();
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly everyMs: number,
+    private readonly ask: AskPeer,
+  ) {}
+
+  /** Until the returned function is called. */
+  subscribe(node: NodeName, confirming: Confirming): () => void {
+    const known = this.#peers.get(node);
+    const asking = known ?? new Set<Confirming>();
+    asking.add(confirming);
+    if (!known) {
+      this.#peers.set(node, asking);
+      void this.#run(node, asking);
+    }
+    return () => asking.delete(confirming);
+  }
+
+  async #run(node: NodeName, asking: Set<Confirming>): Promise<void> {
+    while (asking.size > 0) {
+      await this.#round(node, [...asking]);
+      await this.clock.sleep(this.everyMs);
+    }
+    this.#peers.delete(node);
+  }
+
+  async #round(node: NodeName, asking: readonly Confirming[]): Promise<void> {
+    const askedAt = this.clock.now();
+    try {
+      const answers = await this.ask(
+        node,
+        asking.map((one) => ({ volume: one.volume, epoch: one.epoch(), session: one.session })),
+      );
+      for (const [index, one] of asking.entries()) {
+        const answer = answers[index] ?? 'denied';
+        if (answer === 'denied') one.denied();
+        else if (answer === 'no-session') one.unknown(askedAt);
+        else one.confirmed(askedAt);
+        if (answer === 'stopping') one.stopping();
+      }
+    } catch {
+      // A peer that does not answer confirms nothing; its connections tell why.
+    }
+  }
+}

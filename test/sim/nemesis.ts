@@ -1,0 +1,285 @@
+import { volumeKey } from '../../src/model/ids.js';
+import { findRottable, rot } from './rot.js';
+import type { DiskImage } from './sim-disk.js';
+import type { Prng } from './prng.js';
+import type { FaultKind } from './scenario.js';
+import type { SimCluster } from './sim-cluster.js';
+import type { SimNode } from './sim-node.js';
+import { CONTROLLER_HOST } from './sim-controller.js';
+import { STORE_HOST } from './sim-store.js';
+
+/** What one fault does; it plans its own end, where it has one. */
+type Fault = (nemesis: Nemesis) => void;
+
+/** Befalls a cluster with faults until it is told to stop; then all is made whole. */
+export class Nemesis {
+  #stopped = false;
+  readonly #images = new Map<string, DiskImage>();
+
+  constructor(
+    readonly cluster: SimCluster,
+    readonly random: Prng,
+  ) {}
+
+  async run(): Promise<void> {
+    const { faults, faultEveryMs } = this.cluster.scenario;
+    for (;;) {
+      await this.cluster.sleep(-Math.log(1 - this.random.fraction()) * faultEveryMs);
+      if (this.#stopped) return;
+      const kind = this.random.pick(faults);
+      FAULTS[kind](this);
+    }
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    const { network, store, nodes } = this.cluster;
+    network.healAll();
+    for (const one of this.places) for (const other of this.places) if (one !== other) network.slow(one, other, 0);
+    store.down = false;
+    store.lossy = 0;
+    this.cluster.controller.start();
+    for (const node of nodes.values()) {
+      this.#healDisk(node);
+      node.plugin.process.resume();
+      node.start();
+    }
+    this.say('all faults end');
+  }
+
+  /** Of nodes, and of the store. */
+  get places(): string[] {
+    return [...this.cluster.nodes.keys(), STORE_HOST, CONTROLLER_HOST];
+  }
+
+  say(line: string): void {
+    this.cluster.tell?.('NEMESIS', line);
+  }
+
+  /** Mostly a node that matters: one with a writer or a replica. */
+  node(): SimNode {
+    const writers = [...this.cluster.nodes.values()].filter((node) => node.devices.size > 0);
+    if (writers.length > 0 && this.random.chance(0.4)) return this.random.pick(writers);
+    const plan = this.random.pick(this.cluster.scenario.volumes);
+    return this.cluster.node(this.random.pick(plan.replicas));
+  }
+
+  pair(): [string, string] {
+    const [one = '', other = ''] = this.random.shuffled([...this.cluster.nodes.keys()]);
+    return [one, other];
+  }
+
+  /** A time that is now short, now longer than the rules' own. */
+  span(): number {
+    return this.random.between(10, this.random.pick([100, 2_000, 8_000, 25_000]));
+  }
+
+  later(ms: number, act: () => void): void {
+    this.cluster.schedule.after(ms, () => {
+      if (!this.#stopped) act();
+    });
+  }
+
+  takeImage(node: SimNode): void {
+    if (!this.#images.has(node.name)) this.#images.set(node.name, node.machine.disk.snapshot());
+  }
+
+  forgetImage(node: SimNode): void {
+    this.#images.delete(node.name);
+  }
+
+  imageOf(node: SimNode): DiskImage | undefined {
+    return this.#images.get(node.name);
+  }
+
+  /** The record, and this or a stronger reason, let the node's disk be lost: others hold all. */
+  isSpare(node: SimNode): boolean {
+    return this.cluster.volumes.every((volume) => {
+      const record = this.cluster.store.volume(volumeKey(volume));
+      return record?.replicas.every((replica) => replica.node !== node.name || !replica.inSync) ?? true;
+    });
+  }
+
+  #healDisk(node: SimNode): void {
+    Object.assign(node.machine.disk.faults, {
+      readErrors: 0,
+      writeErrors: 0,
+      syncErrors: 0,
+      tornWriteOnError: false,
+      full: false,
+      hung: false,
+      slowFactor: 1,
+      dead: false,
+    });
+  }
+}
+
+/** One row for each kind. */
+const FAULTS: { readonly [K in FaultKind]: Fault } = {
+  crash: (nemesis) => {
+    const node = nemesis.node();
+    nemesis.say(`power cut on ${node.name}`);
+    node.crash();
+    nemesis.later(nemesis.span(), () => node.start());
+  },
+  kill: (nemesis) => {
+    const node = nemesis.node();
+    nemesis.say(`SIGKILL on ${node.name}`);
+    node.kill();
+    nemesis.later(nemesis.span(), () => node.start());
+  },
+  pause: (nemesis) => {
+    const { process } = nemesis.node().plugin;
+    const ms = nemesis.random.chance(0.5) ? nemesis.random.between(10_000, 20_000) : nemesis.span();
+    nemesis.say(`SIGSTOP for ${Math.round(ms)} ms`);
+    process.pause();
+    nemesis.later(ms, () => process.resume());
+  },
+  cut: (nemesis) => {
+    const [one, other] = nemesis.pair();
+    nemesis.say(`${one} and ${other} are cut off from each other`);
+    nemesis.cluster.network.cut(one, other);
+    nemesis.cluster.network.cut(other, one);
+    nemesis.later(nemesis.span(), () => {
+      nemesis.cluster.network.heal(one, other);
+      nemesis.cluster.network.heal(other, one);
+    });
+  },
+  'cut-one-way': (nemesis) => {
+    const [one, other] = nemesis.pair();
+    nemesis.say(`nothing from ${one} reaches ${other}`);
+    nemesis.cluster.network.cut(one, other);
+    nemesis.later(nemesis.span(), () => nemesis.cluster.network.heal(one, other));
+  },
+  'cut-from-store': (nemesis) => {
+    const { name } = nemesis.node();
+    const alsoPeers = nemesis.random.chance(0.5);
+    const others = alsoPeers ? nemesis.places.filter((place) => place !== name) : [STORE_HOST];
+    nemesis.say(`${name} is cut off from ${others.join(', ')}`);
+    for (const other of others) {
+      nemesis.cluster.network.cut(name, other);
+      nemesis.cluster.network.cut(other, name);
+    }
+    nemesis.later(nemesis.span() + 5_000, () => {
+      for (const other of others) {
+        nemesis.cluster.network.heal(name, other);
+        nemesis.cluster.network.heal(other, name);
+      }
+    });
+  },
+  'slow-link': (nemesis) => {
+    const [one, other] = nemesis.pair();
+    const ms = nemesis.random.pick([20, 500, 3_000]);
+    nemesis.say(`what ${one} sends to ${other} takes ${ms} ms longer`);
+    nemesis.cluster.network.slow(one, other, ms);
+    nemesis.later(nemesis.span(), () => nemesis.cluster.network.slow(one, other, 0));
+  },
+  reset: (nemesis) => {
+    const [one, other] = nemesis.pair();
+    nemesis.say(`connections between ${one} and ${other} break`);
+    nemesis.cluster.network.reset(one, other);
+  },
+  'slow-disk': (nemesis) => {
+    const { faults } = nemesis.node().machine.disk;
+    nemesis.say('a disk is slow');
+    faults.slowFactor = nemesis.random.pick([10, 100, 1_000]);
+    nemesis.later(nemesis.span(), () => (faults.slowFactor = 1));
+  },
+  'hung-disk': (nemesis) => {
+    const node = nemesis.node();
+    const { faults } = node.machine.disk;
+    nemesis.say(`the disk of ${node.name} hangs`);
+    faults.hung = true;
+    nemesis.later(nemesis.span(), () => (faults.hung = false));
+  },
+  'read-errors': (nemesis) => {
+    const node = nemesis.node();
+    const { faults } = node.machine.disk;
+    nemesis.say(`reads fail on ${node.name}`);
+    faults.readErrors = nemesis.random.pick([0.1, 1]);
+    nemesis.later(nemesis.span(), () => (faults.readErrors = 0));
+  },
+  'write-errors': (nemesis) => {
+    const node = nemesis.node();
+    const { faults } = node.machine.disk;
+    nemesis.say(`writes fail on ${node.name}`);
+    faults.writeErrors = nemesis.random.pick([0.1, 1]);
+    faults.tornWriteOnError = true;
+    nemesis.later(nemesis.span(), () => (faults.writeErrors = 0));
+  },
+  'sync-errors': (nemesis) => {
+    const node = nemesis.node();
+    const { faults } = node.machine.disk;
+    nemesis.say(`flushes fail on ${node.name}`);
+    node.unflushedIsLost();
+    faults.syncErrors = nemesis.random.pick([0.3, 1]);
+    nemesis.later(nemesis.span(), () => {
+      node.unflushedIsLost();
+      faults.syncErrors = 0;
+    });
+  },
+  'full-disk': (nemesis) => {
+    const node = nemesis.node();
+    const { faults } = node.machine.disk;
+    nemesis.say(`the disk of ${node.name} is full`);
+    faults.full = true;
+    nemesis.later(nemesis.span(), () => (faults.full = false));
+  },
+  'bit-flip': (nemesis) => {
+    const place = findRottable(nemesis.cluster, nemesis.random);
+    if (!place) return;
+    nemesis.say(`a bit flips on ${place.node.name} in block ${place.block} of ${place.volume.slice(-1)}`);
+    rot(nemesis.cluster, place, nemesis.random.below(4096 * 8));
+  },
+  'lost-disk': (nemesis) => {
+    const node = nemesis.node();
+    if (!nemesis.isSpare(node)) return;
+    nemesis.say(`the disk of ${node.name} is lost for good`);
+    node.loseDisk();
+    nemesis.forgetImage(node);
+    nemesis.later(nemesis.span(), () => node.start());
+  },
+  'controller-kill': (nemesis) => {
+    nemesis.say('SIGKILL on the controller');
+    nemesis.cluster.controller.kill();
+    nemesis.later(nemesis.span(), () => nemesis.cluster.controller.start());
+  },
+  'stale-disk': (nemesis) => {
+    const node = nemesis.node();
+    const image = nemesis.imageOf(node);
+    if (!image) {
+      nemesis.takeImage(node);
+      return;
+    }
+    if (!nemesis.isSpare(node)) return;
+    nemesis.say(`an old disk comes back to ${node.name}`);
+    node.crash();
+    node.machine.disk.restore(image);
+    nemesis.later(nemesis.span(), () => node.start());
+  },
+  'store-outage': (nemesis) => {
+    const { store } = nemesis.cluster;
+    nemesis.say('the store is away');
+    store.down = true;
+    nemesis.later(nemesis.span(), () => (store.down = false));
+  },
+  'lossy-store': (nemesis) => {
+    const { store } = nemesis.cluster;
+    nemesis.say('the store loses calls and answers');
+    store.lossy = nemesis.random.pick([0.1, 0.5]);
+    nemesis.later(nemesis.span(), () => (store.lossy = 0));
+  },
+  'clock-jump': (nemesis) => {
+    const node = nemesis.node();
+    const ms = nemesis.random.pick([500, 5_000, 60_000]);
+    nemesis.say(`the clock of ${node.name} jumps ${ms} ms`);
+    node.machine.jumpClock(ms);
+  },
+  'reboot-all': (nemesis) => {
+    nemesis.say('power cut everywhere');
+    for (const node of nemesis.cluster.nodes.values()) {
+      node.crash();
+      nemesis.later(nemesis.span(), () => node.start());
+    }
+  },
+};

@@ -1,0 +1,180 @@
+import { Layout } from '../../src/model/layout.js';
+import { DEFAULT_TIMING, type Timing } from '../../src/writer/timing.js';
+import { Prng } from './prng.js';
+
+/** What can befall a cluster; a scenario has some of them on. */
+export const FAULT_KINDS = [
+  'crash',
+  'kill',
+  'pause',
+  'cut',
+  'cut-one-way',
+  'cut-from-store',
+  'slow-link',
+  'reset',
+  'slow-disk',
+  'hung-disk',
+  'read-errors',
+  'write-errors',
+  'sync-errors',
+  'full-disk',
+  'bit-flip',
+  'lost-disk',
+  'stale-disk',
+  'store-outage',
+  'lossy-store',
+  'clock-jump',
+  'controller-kill',
+  'reboot-all',
+] as const;
+
+export type FaultKind = (typeof FAULT_KINDS)[number];
+
+/**
+ * After these a replica has no checksums of regions that were open, or a block may be broken in all replicas: rot then can
+ * stay hidden, as it does without checksums.
+ */
+const FORGETS_CHECKSUMS: readonly FaultKind[] = [
+  'crash',
+  'reboot-all',
+  'kill',
+  'read-errors',
+  'write-errors',
+  'sync-errors',
+  'lost-disk',
+  'stale-disk',
+  // The other replica may be dropped before the rot is found.
+  'pause',
+  'cut',
+  'cut-one-way',
+  'cut-from-store',
+  'slow-link',
+  'slow-disk',
+  'hung-disk',
+  'full-disk',
+];
+
+export interface VolumePlan {
+  readonly name: string;
+  /** Nodes with a replica. */
+  readonly replicas: readonly string[];
+  readonly minInSync: number;
+  readonly blocks: number;
+  /** The client works in bursts: so many operations at once, each followed by some more. */
+  readonly queueDepth: number;
+  /** Mean pause between two bursts. */
+  readonly burstEveryMs: number;
+  /** Weights of the client's operations. */
+  readonly weights: { write: number; fua: number; read: number; flush: number; trim: number };
+  /** Mean time between two moves of the pod; Infinity: it stays. */
+  readonly moveEveryMs: number;
+  readonly grows: boolean;
+  /** Mean time between two changes of the number of replicas; Infinity: it stays. */
+  readonly resizeEveryMs: number;
+}
+
+/** One run, drawn from its seed: cluster, load and faults. Small, so that it is cheap and that things collide. */
+export interface Scenario {
+  readonly seed: number;
+  readonly nodes: readonly string[];
+  readonly volumes: readonly VolumePlan[];
+  readonly layout: Layout;
+  readonly timing: Timing;
+  /** Faults and load go on for so long; then everything is healed, and must come to rest. */
+  readonly activeMs: number;
+  readonly faults: readonly FaultKind[];
+  /** Mean time between two faults. */
+  readonly faultEveryMs: number;
+  /** How far clocks run apart: each runs at 1 ± this. */
+  readonly drift: number;
+  /** After so long without its node a replica is made elsewhere. */
+  readonly graceMs: number;
+  /** At the end the pods leave, and their volumes must come to rest without them. */
+  readonly restsUnattached: boolean;
+}
+
+/** Of a burst, on average. */
+export const OPERATIONS_PER_SLOT = 2;
+
+const PAGE = 4096;
+const NAMES = ['a', 'b', 'c', 'd', 'e', 'f', 'g'];
+
+export function drawScenario(seed: number): Scenario {
+  const random = new Prng(seed);
+  // Three nodes are the common case, and the cheapest in which everything can happen.
+  const nodes = NAMES.slice(0, random.chance(0.5) ? 3 : 2 + random.below(6));
+  const layout = drawLayout(random);
+  const activeMs = random.between(1_000, random.pick([8_000, 16_000, 40_000]));
+  const rots = random.chance(0.12);
+  const kinds = rots
+    ? FAULT_KINDS.filter((kind) => !FORGETS_CHECKSUMS.includes(kind))
+    : FAULT_KINDS.filter((kind) => kind !== 'bit-flip');
+  const faults = kinds.filter((kind) => kind === 'bit-flip' || random.chance(0.25));
+  return {
+    seed,
+    nodes,
+    layout,
+    timing: drawTiming(random, rots),
+    volumes: Array.from({ length: random.chance(0.8) ? 1 : 2 }, (_, index) =>
+      drawVolume(random, `v${index}`, nodes, { layout, activeMs, rots }),
+    ),
+    activeMs,
+    faults: faults.length > 0 ? faults : [random.pick(kinds)],
+    faultEveryMs: random.pick([500, 1_500, 4_000]),
+    drift: random.pick([0, 0, 0.001, 0.02]),
+    graceMs: random.pick([5_000, 30_000, 600_000]),
+    restsUnattached: random.chance(0.3),
+  };
+}
+
+function drawLayout(random: Prng): Layout {
+  const comparePages = random.pick([1, 2, 4]);
+  const compareBytes = comparePages * PAGE;
+  const regionBytes = compareBytes * random.pick([1, 2, 4]);
+  return new Layout(regionBytes, regionBytes * random.pick([1, 4, 16]), compareBytes);
+}
+
+function drawTiming(random: Prng, rots: boolean): Timing {
+  return {
+    ...DEFAULT_TIMING,
+    idleCloseMs: random.pick([500, 2_000, 10_000]),
+    maxOpenRegions: random.pick([1, 2, 4, 1_024]),
+    resyncPauseMs: random.pick([200, 1_000]),
+    scrubEveryMs: rots ? random.pick([2_000, 10_000]) : random.pick([0, 5_000, 20_000]),
+    scrubBytesPerSecond: 4 * 1024 * 1024,
+    mendEveryMs: random.pick([1_000, 10_000]),
+    maintenanceIdleMs: random.pick([6_000, 20_000]),
+    resyncsAtOnce: random.pick([1, 2]),
+    resyncBytesPerSecond: random.pick([32 * 1024, 256 * 1024, 256 * 1024 * 1024]),
+  };
+}
+
+function drawVolume(
+  random: Prng,
+  name: string,
+  nodes: readonly string[],
+  { layout, activeMs, rots }: { layout: Layout; activeMs: number; rots: boolean },
+): VolumePlan {
+  const replicas = random.shuffled(nodes).slice(0, Math.min(nodes.length, random.pick([1, 2, 2, 2, 3, 3])));
+  const regions = random.pick([1, 2, 4, 8]);
+  const queueDepth = random.pick([1, 2, 4, 8]);
+  const operations = random.pick([30, 100, 300]);
+  return {
+    name,
+    replicas,
+    minInSync: replicas.length > 1 && random.chance(0.15) ? 2 : 1,
+    blocks: Math.max(2, Math.min(64, (regions * layout.regionBytes) / PAGE)),
+    queueDepth,
+    burstEveryMs: (activeMs * queueDepth * OPERATIONS_PER_SLOT) / operations,
+    weights: {
+      write: random.pick([2, 6]),
+      fua: random.pick([0, 1]),
+      read: random.pick([1, 4]),
+      flush: random.pick([0, 0.2, 1]),
+      trim: random.pick([0, 0.3, 1]),
+    },
+    moveEveryMs: random.pick([Infinity, 4_000, 15_000]),
+    grows: random.chance(0.15),
+    resizeEveryMs: random.pick([Infinity, Infinity, Infinity, rots ? Infinity : 5_000]),
+  };
+}

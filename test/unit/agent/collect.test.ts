@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest';
+import { silentLog } from '../../../src/base/log.js';
+import { ReplicaCollector } from '../../../src/agent/collect.js';
+import { MemoryStore, StoreFaults } from '../../../src/store/memory-store.js';
+import { volumeKey } from '../../../src/model/ids.js';
+import { volumeRecord } from '../csi/node-fakes.js';
+import { HeldReplicas } from './held-replicas.js';
+
+const VOLUME = `vol-${'a'.repeat(32)}`;
+
+function setUp() {
+  const faults = new StoreFaults();
+  const store = new MemoryStore({ faults: faults.plan });
+  const replicas = new HeldReplicas();
+  replicas.held.add(VOLUME);
+  let time = 0;
+  const options = { store, replicas, nodeName: 'node-1', graceMs: 600_000, log: silentLog(), now: () => time };
+  const collector = new ReplicaCollector(options);
+  const look = async (atMs: number): Promise<void> => {
+    time = atMs;
+    await collector.look();
+  };
+  return { store, faults, replicas, look };
+}
+
+describe('replicas without a record', () => {
+  it('are removed when they have been seen so for the whole grace time', async () => {
+    const { replicas, look } = setUp();
+    await look(0);
+    await look(599_999);
+    expect(replicas.held.size).toBe(1);
+    await look(600_000);
+    expect(replicas.held.size).toBe(0);
+  });
+
+  it('stay while their record names this node', async () => {
+    const { store, replicas, look } = setUp();
+    await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME, { node: 'node-1' }));
+    await look(0);
+    await look(9_000_000);
+    expect(replicas.held.size).toBe(1);
+  });
+
+  it('are those whose record names other nodes, or another volume of the same name', async () => {
+    for (const record of [
+      volumeRecord(VOLUME, { node: 'node-2' }),
+      volumeRecord(VOLUME.replace(/.{8}$/, '00000000'), { node: 'node-1' }),
+    ]) {
+      const { store, replicas, look } = setUp();
+      await store.create('volume', volumeKey(VOLUME), record);
+      await look(0);
+      await look(600_000);
+      expect(replicas.held.size).toBe(0);
+    }
+  });
+
+  it('begin their grace time anew when a record named them in between', async () => {
+    const { store, replicas, look } = setUp();
+    await look(0);
+    await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME, { node: 'node-1' }));
+    await look(300_000);
+    await store.delete('volume', volumeKey(VOLUME));
+    await look(600_000);
+    expect(replicas.held.size).toBe(1);
+  });
+
+  it('stay while the store does not answer', async () => {
+    const { faults, replicas, look } = setUp();
+    await look(0);
+    faults.startOutage();
+    await expect(look(900_000)).rejects.toMatchObject({ code: 'unavailable' });
+    expect(replicas.held.size).toBe(1);
+  });
+});
