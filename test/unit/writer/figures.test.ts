@@ -51,7 +51,7 @@ describe('what a writer tells of itself', () => {
     await write(a, writer);
     const told = figures(writer);
     expect(Object.fromEntries(told)).toMatchObject({
-      'writer_info test': 1,
+      [`writer_info ${VOLUME}`]: 1,
       'writer_state serving': 1,
       'writer_state fenced': 0,
       writer_epoch: 2,
