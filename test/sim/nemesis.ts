@@ -8,6 +8,10 @@ import type { SimNode } from './sim-node.js';
 import { CONTROLLER_HOST } from './sim-controller.js';
 import { STORE_HOST } from './sim-store.js';
 
+/** How long a writer is away at most, where nobody takes its volume over. */
+const LONGEST_LOSS_MS = 40_000;
+const LOOK_MS = 200;
+
 /** What one fault does; it plans its own end, where it has one. */
 type Fault = (nemesis: Nemesis) => void;
 
@@ -92,6 +96,35 @@ export class Nemesis {
     return this.#images.get(node.name);
   }
 
+  /** SIGSTOP of its plugin. What is returned ends it. */
+  pause(node: SimNode): () => void {
+    const { process } = node.plugin;
+    this.say(`SIGSTOP on ${node.name}`);
+    process.pause();
+    return () => {
+      this.say(`SIGCONT on ${node.name}`);
+      process.resume();
+    };
+  }
+
+  /** Off the store, and in half of all cases off everything else. What is returned ends it. */
+  cutOff({ name }: SimNode): () => void {
+    const { network } = this.cluster;
+    const others = this.random.chance(0.5) ? this.places.filter((place) => place !== name) : [STORE_HOST];
+    this.say(`${name} is cut off from ${others.join(', ')}`);
+    for (const other of others) {
+      network.cut(name, other);
+      network.cut(other, name);
+    }
+    return () => {
+      this.say(`${name} is no longer cut off`);
+      for (const other of others) {
+        network.heal(name, other);
+        network.heal(other, name);
+      }
+    };
+  }
+
   /** The record, and this or a stronger reason, let the node's disk be lost: others hold all. */
   isSpare(node: SimNode): boolean {
     return this.cluster.volumes.every((volume) => {
@@ -129,11 +162,25 @@ const FAULTS: { readonly [K in FaultKind]: Fault } = {
     nemesis.later(nemesis.span(), () => node.start());
   },
   pause: (nemesis) => {
-    const { process } = nemesis.node().plugin;
-    const ms = nemesis.random.chance(0.5) ? nemesis.random.between(10_000, 20_000) : nemesis.span();
-    nemesis.say(`SIGSTOP for ${Math.round(ms)} ms`);
-    process.pause();
-    nemesis.later(ms, () => process.resume());
+    nemesis.later(
+      nemesis.random.chance(0.5) ? nemesis.random.between(8_000, 25_000) : nemesis.span(),
+      nemesis.pause(nemesis.node()),
+    );
+  },
+  'lost-writer': (nemesis) => {
+    const { cluster, random } = nemesis;
+    const volume = random.pick(cluster.volumes);
+    const node = [...cluster.nodes.values()].find(({ devices }) => devices.has(volume));
+    if (!node || node.plugin.process.paused) return;
+    const comesBack = random.chance(0.5) ? nemesis.pause(node) : nemesis.cutOff(node);
+    const until = cluster.schedule.now + LONGEST_LOSS_MS;
+    const look = (): void => {
+      const { writer } = cluster.store.volume(volumeKey(volume)) ?? {};
+      const replaced = writer && writer.node !== node.name;
+      if (replaced || cluster.schedule.now > until) nemesis.later(random.between(0, 3_000), comesBack);
+      else nemesis.later(LOOK_MS, look);
+    };
+    look();
   },
   cut: (nemesis) => {
     const [one, other] = nemesis.pair();
@@ -152,20 +199,7 @@ const FAULTS: { readonly [K in FaultKind]: Fault } = {
     nemesis.later(nemesis.span(), () => nemesis.cluster.network.heal(one, other));
   },
   'cut-from-store': (nemesis) => {
-    const { name } = nemesis.node();
-    const alsoPeers = nemesis.random.chance(0.5);
-    const others = alsoPeers ? nemesis.places.filter((place) => place !== name) : [STORE_HOST];
-    nemesis.say(`${name} is cut off from ${others.join(', ')}`);
-    for (const other of others) {
-      nemesis.cluster.network.cut(name, other);
-      nemesis.cluster.network.cut(other, name);
-    }
-    nemesis.later(nemesis.span() + 5_000, () => {
-      for (const other of others) {
-        nemesis.cluster.network.heal(name, other);
-        nemesis.cluster.network.heal(other, name);
-      }
-    });
+    nemesis.later(nemesis.span() + 5_000, nemesis.cutOff(nemesis.node()));
   },
   'slow-link': (nemesis) => {
     const [one, other] = nemesis.pair();

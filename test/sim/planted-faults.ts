@@ -135,15 +135,6 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     withinSeeds: 400,
   },
   {
-    name: 'add-not-counted',
-    rule: 'R3',
-    about: 'while an add is unanswered only the old set counts: an unanswered CAS is taken for failed',
-    file: 'src/writer/membership.ts',
-    find: '    return new Set([...this.inSync, ...this.#attempted.flatMap((set) => [...set])]);',
-    replace: '    return this.inSync;',
-    withinSeeds: 1000,
-  },
-  {
     name: 'drop-without-record',
     rule: 'R4',
     about: 'a failed replica is not waited for although the record still names it',
@@ -163,30 +154,28 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     withinSeeds: 400,
   },
   {
+    name: 'lost-answer-taken-for-failed',
+    rule: 'R4',
+    about: 'a CAS without an answer is taken for failed',
+    file: 'src/writer/membership.ts',
+    find: '        await this.clock.sleep(RETRY_MS);\n      }\n      await this.#settle(record.epoch, next.writer === null);',
+    replace:
+      '        this.#attempted = [];\n        this.changed();\n        throw error;\n      }\n      await this.#settle(record.epoch, next.writer === null);',
+    withinSeeds: 1000,
+  },
+  {
     name: 'last-replica-dropped',
     rule: 'R4',
     about: 'the last in-sync replica leaves the set like any other',
-    file: 'src/writer/rules.ts',
-    find: '  return left.size === 0 || left.size === inSync.size ? undefined : left;',
-    replace: '  return left.size === inSync.size ? undefined : left;',
-    withinSeeds: 400,
-  },
-  {
-    name: 'dropped-for-one-away',
-    rule: 'R4',
-    about: 'a replica that refused a write leaves the set while none of the others is connected',
     file: 'src/writer/replica-set.ts',
-    find: 'return left && mayShrinkTo(left, (name) => this.#isConnected(name)) ? left : undefined;',
-    replace: 'return left;',
-    withinSeeds: 2000,
-  },
-  {
-    name: 'never-given-up',
-    rule: 'R4',
-    about: 'a replica that does not come back is waited for without end',
-    file: 'src/writer/replica-set.ts',
-    find: 'clock.now() + this.node.timing.reconnectMs);',
-    replace: 'Infinity);',
+    find: '    if (!others) {',
+    replace: '    if (!others && member.node === undefined) {',
+    and: {
+      find: `        const left = afterDrop(inSync, new Set(this.#failing.keys()));
+        return left && mayShrinkTo(left, (name) => this.#isConnected(name)) ? left : undefined;`,
+      replace: `        const left = new Set([...inSync].filter((name) => !this.#failing.has(name)));
+        return left.size < inSync.size ? left : undefined;`,
+    },
     withinSeeds: 400,
   },
   {

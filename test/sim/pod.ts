@@ -7,6 +7,7 @@ import type { VolumePlan } from './scenario.js';
 import type { SimCluster } from './sim-cluster.js';
 import type { SimDevice } from './sim-device.js';
 import type { SimNode } from './sim-node.js';
+import { STORE_HOST } from './sim-store.js';
 
 const PAGE_BYTES = 4096;
 const STAGE_LIMIT_MS = 40_000;
@@ -75,15 +76,38 @@ export class Pod {
     while (!this.#over) {
       while (this.#retired) await this.cluster.sleep(LOOK_MS);
       if (!this.serving) await this.#place();
-      const moveAt = this.#drawMove();
-      while (this.serving && this.cluster.schedule.now < moveAt) await this.cluster.sleep(LOOK_MS);
+      const evicted = await this.#stay(this.#drawMove());
       if (!this.serving || this.#settling) continue;
+      if (evicted) {
+        await this.#place();
+        continue;
+      }
       if (this.plan.grows && this.random.chance(0.3)) await this.#grow();
       this.#bound = undefined;
       if (this.random.chance(0.6)) await this.#leave();
       // By force: the old client goes on until its device tells it not to.
       else await this.#place();
     }
+  }
+
+  /** Until it is to move, or has nothing to stay for. True: its node has not been heard of for too long. */
+  async #stay(moveAt: number): Promise<boolean> {
+    const { schedule } = this.cluster;
+    let heardAt = schedule.now;
+    while (this.serving && schedule.now < moveAt) {
+      await this.cluster.sleep(LOOK_MS);
+      if (!this.#at || !this.#isLost(this.#at)) heardAt = schedule.now;
+      if (schedule.now - heardAt <= this.plan.evictAfterMs) continue;
+      this.cluster.tell?.('pod', `${this.plan.name} is started elsewhere: ${this.#at?.name ?? ''} is not heard of`);
+      return true;
+    }
+    return false;
+  }
+
+  /** The orchestrator does not hear of the node, nor the node of it. */
+  #isLost({ name, down, plugin }: SimNode): boolean {
+    const { network } = this.cluster;
+    return down || plugin.process.paused || network.isCut(name, STORE_HOST) || network.isCut(STORE_HOST, name);
   }
 
   /** For one whose attachment has ended. */
@@ -127,6 +151,8 @@ export class Pod {
     } catch (error) {
       this.cluster.tell?.('pod', `does not leave in order: ${messageOf(error)}`);
     }
+    const untilMs = this.cluster.schedule.now + this.random.between(0, this.plan.absentMs);
+    while (this.cluster.schedule.now < untilMs && !this.#settling) await this.cluster.sleep(LOOK_MS);
     await this.#place();
   }
 
@@ -143,7 +169,8 @@ export class Pod {
   /** The kubelet of a node that the pod has left takes away what it left there, now or later, until that is done. */
   async #clear(node: SimNode): Promise<void> {
     const { cluster, volume } = this;
-    await cluster.sleep(this.random.between(0, 20_000));
+    do await cluster.sleep(this.random.between(0, 20_000));
+    while (this.#isLost(node) && this.#bound !== node);
     while (this.#bound !== node) {
       const { plugin } = node;
       const done = await cluster
@@ -160,11 +187,11 @@ export class Pod {
     }
   }
 
-  /** A pod stays on its node while that is up; at last it stays whatever happens. */
+  /** A pod stays on its node while that is heard of; at last it stays whatever happens. */
   #bind(): void {
-    const stays = this.#bound && !this.#bound.down && (this.#settling || this.random.chance(0.8));
+    const stays = this.#bound && !this.#isLost(this.#bound) && (this.#settling || this.random.chance(0.8));
     if (stays) return;
-    const up = [...this.cluster.nodes.values()].filter((node) => !node.down);
+    const up = [...this.cluster.nodes.values()].filter((node) => !this.#isLost(node));
     const before = this.#bound ?? this.#at;
     this.#bound = up.length > 0 ? this.random.pick(up) : undefined;
     if (before && before !== this.#bound) void this.#clear(before);

@@ -8,6 +8,7 @@ import { stillRotten } from './rot.js';
 import { drawScenario, type Scenario } from './scenario.js';
 import { takeMemoryBack } from './slab-memory.js';
 import { SimCluster } from './sim-cluster.js';
+import type { SimNode } from './sim-node.js';
 import type { Tell } from './sim-log.js';
 
 /** All must be well so long after the last fault. */
@@ -15,6 +16,8 @@ const REST_LIMIT_MS = 240_000;
 const STAMPS_EVERY_MS = 2_500;
 /** What has happened in silence is noticed by then, through confirmations. */
 const NOTICED_AFTER_MS = 3_000;
+/** I/O must have gone on by half of it. */
+const AWAY_MS = 40_000;
 /** An operation that is older must be explained by the volume's condition. */
 const NAMED_AFTER_MS = 25_000;
 /** In so many looks in a row: its client may be about to connect. */
@@ -92,6 +95,7 @@ async function play(cluster: SimCluster, random: Prng, pods: Pod[]): Promise<voi
   }
   for (const pod of pods) pod.settle();
   await comeToRest(cluster, pods);
+  if (scenario.losesPeer) await losePeer(cluster, pods);
   for (const pod of pods) pod.end();
   for (const pod of pods) await finish(cluster, pod);
   checkStamps(cluster);
@@ -141,6 +145,27 @@ async function comeToRest(cluster: SimCluster, pods: readonly Pod[]): Promise<vo
     }
     await cluster.sleep(500);
   }
+}
+
+/** I7: I/O goes on without a node that has no writer, where that leaves replicas enough. */
+async function losePeer(cluster: SimCluster, pods: readonly Pod[]): Promise<void> {
+  const isSpare = (node: SimNode): boolean =>
+    pods.every(({ node: at, volume, plan }) => {
+      const inSync = cluster.store.volume(volumeKey(volume))?.replicas.filter((replica) => replica.inSync) ?? [];
+      return node !== at && inSync.filter((replica) => replica.node !== node.name).length >= plan.minInSync;
+    });
+  const spare = [...cluster.nodes.values()].find((node) => hasReplica(node, pods[0]?.volume ?? '') && isSpare(node));
+  if (!spare) return;
+  cluster.tell?.('run', `${spare.name} goes, and is away for long`);
+  spare.crash();
+  await cluster.sleep(AWAY_MS);
+  for (const { client, plan } of pods) {
+    const oldestMs = client?.oldestMs ?? 0;
+    if (oldestMs < AWAY_MS / 2) continue;
+    cluster.problem(`I7: an operation on ${plan.name} is ${Math.round(oldestMs)} ms old, for ${spare.name} is away`);
+  }
+  spare.start();
+  await comeToRest(cluster, pods);
 }
 
 /** Of the volume, whoever uses it. */

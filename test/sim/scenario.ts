@@ -7,6 +7,7 @@ export const FAULT_KINDS = [
   'crash',
   'kill',
   'pause',
+  'lost-writer',
   'cut',
   'cut-one-way',
   'cut-from-store',
@@ -45,6 +46,7 @@ const FORGETS_CHECKSUMS: readonly FaultKind[] = [
   'stale-disk',
   // The other replica may be dropped before the rot is found.
   'pause',
+  'lost-writer',
   'cut',
   'cut-one-way',
   'cut-from-store',
@@ -53,6 +55,18 @@ const FORGETS_CHECKSUMS: readonly FaultKind[] = [
   'hung-disk',
   'full-disk',
 ];
+
+/** Faults that hurt most together; the rest of such a run's faults are drawn one by one. */
+const THEMES = {
+  // Writers that do not know that they are none any more, and replicas that may have forgotten what they knew.
+  fence: ['lost-writer', 'kill', 'reset'],
+  // Writes on one disk only, or on no disk yet.
+  power: ['crash', 'reset', 'slow-disk', 'slow-link'],
+  // Changes of the record of which nobody knows whether they were done.
+  store: ['lossy-store', 'store-outage', 'reset', 'kill'],
+} as const satisfies Readonly<Record<string, readonly FaultKind[]>>;
+
+type Theme = keyof typeof THEMES;
 
 export interface VolumePlan {
   readonly name: string;
@@ -68,6 +82,10 @@ export interface VolumePlan {
   readonly weights: { write: number; fua: number; read: number; flush: number; trim: number };
   /** Mean time between two moves of the pod; Infinity: it stays. */
   readonly moveEveryMs: number;
+  /** Between two moves nobody uses the volume for up to so long. */
+  readonly absentMs: number;
+  /** When its node has not been heard of for so long, another pod is started elsewhere; Infinity: it is waited for. */
+  readonly evictAfterMs: number;
   readonly grows: boolean;
   /** Mean time between two changes of the number of replicas; Infinity: it stays. */
   readonly resizeEveryMs: number;
@@ -91,6 +109,8 @@ export interface Scenario {
   readonly graceMs: number;
   /** At the end the pods leave, and their volumes must come to rest without them. */
   readonly restsUnattached: boolean;
+  /** When all is well again a node without a writer goes, and I/O must go on without it. */
+  readonly losesPeer: boolean;
 }
 
 /** Of a burst, on average. */
@@ -104,27 +124,36 @@ export function drawScenario(seed: number): Scenario {
   // Three nodes are the common case, and the cheapest in which everything can happen.
   const nodes = NAMES.slice(0, random.chance(0.5) ? 3 : 2 + random.below(6));
   const layout = drawLayout(random);
-  const activeMs = random.between(1_000, random.pick([8_000, 16_000, 40_000]));
   const rots = random.chance(0.12);
-  const kinds = rots
-    ? FAULT_KINDS.filter((kind) => !FORGETS_CHECKSUMS.includes(kind))
-    : FAULT_KINDS.filter((kind) => kind !== 'bit-flip');
-  const faults = kinds.filter((kind) => kind === 'bit-flip' || random.chance(0.25));
+  const theme = !rots && random.chance(0.4) ? random.pick<Theme>(['fence', 'fence', 'power', 'store']) : undefined;
+  // A node is given up, another takes over, and then the first one comes back: that takes its time.
+  const activeMs =
+    theme === 'fence' ? random.between(25_000, 60_000) : random.between(1_000, random.pick([8_000, 16_000, 40_000]));
   return {
     seed,
     nodes,
     layout,
     timing: drawTiming(random, rots),
     volumes: Array.from({ length: random.chance(0.8) ? 1 : 2 }, (_, index) =>
-      drawVolume(random, `v${index}`, nodes, { layout, activeMs, rots }),
+      drawVolume(random, `v${index}`, nodes, { layout, activeMs, rots, theme }),
     ),
     activeMs,
-    faults: faults.length > 0 ? faults : [random.pick(kinds)],
-    faultEveryMs: random.pick([500, 1_500, 4_000]),
+    faults: drawFaults(random, rots, theme),
+    faultEveryMs: random.pick(theme === 'fence' ? [3_000, 8_000] : [500, 1_500, 4_000]),
     drift: random.pick([0, 0, 0.001, 0.02]),
     graceMs: random.pick([5_000, 30_000, 600_000]),
     restsUnattached: random.chance(0.3),
+    losesPeer: random.chance(0.25),
   };
+}
+
+function drawFaults(random: Prng, rots: boolean, theme: Theme | undefined): readonly FaultKind[] {
+  const kinds = rots
+    ? FAULT_KINDS.filter((kind) => !FORGETS_CHECKSUMS.includes(kind))
+    : FAULT_KINDS.filter((kind) => kind !== 'bit-flip');
+  const always: readonly FaultKind[] = theme ? THEMES[theme] : ['bit-flip'];
+  const faults = kinds.filter((kind) => always.includes(kind) || random.chance(theme ? 0.05 : 0.25));
+  return faults.length > 0 ? faults : [random.pick(kinds)];
 }
 
 function drawLayout(random: Prng): Layout {
@@ -153,7 +182,7 @@ function drawVolume(
   random: Prng,
   name: string,
   nodes: readonly string[],
-  { layout, activeMs, rots }: { layout: Layout; activeMs: number; rots: boolean },
+  { layout, activeMs, rots, theme }: { layout: Layout; activeMs: number; rots: boolean; theme: Theme | undefined },
 ): VolumePlan {
   const replicas = random.shuffled(nodes).slice(0, Math.min(nodes.length, random.pick([1, 2, 2, 2, 3, 3])));
   const regions = random.pick([1, 2, 4, 8]);
@@ -174,6 +203,8 @@ function drawVolume(
       trim: random.pick([0, 0.3, 1]),
     },
     moveEveryMs: random.pick([Infinity, 4_000, 15_000]),
+    absentMs: random.pick([0, 0, 0, 15_000]),
+    evictAfterMs: theme === 'fence' ? 1_000 : random.pick([Infinity, 1_000, 4_000]),
     grows: random.chance(0.15),
     resizeEveryMs: random.pick([Infinity, Infinity, Infinity, rots ? Infinity : 5_000]),
   };
