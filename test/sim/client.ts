@@ -15,6 +15,8 @@ export class Client {
   /** The device has told it that the attachment has ended. */
   ended = false;
   #stopping = false;
+  /** It reads only: where writes wait, one that writes would soon do nothing but wait. */
+  readonly #isReader: boolean;
   readonly #underWay = new Set<Operation>();
 
   constructor(
@@ -26,7 +28,9 @@ export class Client {
     readonly attachment: number,
     private readonly nextValue: () => number,
     private readonly blocks: () => number,
-  ) {}
+  ) {
+    this.#isReader = random.chance(0.35);
+  }
 
   start(): void {
     void this.#work();
@@ -79,6 +83,7 @@ export class Client {
     const blocks = this.blocks();
     const firstBlock = this.random.below(blocks);
     const blockCount = Math.min(1 + this.random.below(MOST_BLOCKS), blocks - firstBlock);
+    if (this.#isReader) return { kind: 'read', firstBlock, blockCount, fua: false };
     let dice = this.random.fraction() * (write + fua + read + flush + trim);
     if ((dice -= flush) < 0) return { kind: 'flush', firstBlock: 0, blockCount: 0, fua: false };
     if ((dice -= read) < 0) return { kind: 'read', firstBlock, blockCount, fua: false };

@@ -73,6 +73,15 @@ export class Nemesis {
     return [one, other];
   }
 
+  /** Mostly a writer's node and one of its replicas. */
+  talkers(): [string, string] {
+    const { random, cluster } = this;
+    const volume = random.pick(cluster.volumes);
+    const { writer, replicas = [] } = cluster.store.volume(volumeKey(volume)) ?? {};
+    const peers = replicas.map(({ node }) => node).filter((node) => node !== writer?.node);
+    return writer && peers.length > 0 && random.chance(0.8) ? [writer.node, random.pick(peers)] : this.pair();
+  }
+
   /** A time that is now short, now longer than the rules' own. */
   span(): number {
     return this.random.between(10, this.random.pick([100, 2_000, 8_000, 25_000]));
@@ -107,10 +116,11 @@ export class Nemesis {
     };
   }
 
-  /** Off the store, and in half of all cases off everything else. What is returned ends it. */
+  /** Off the store, and off none, some or all of the others. What is returned ends it. */
   cutOff({ name }: SimNode): () => void {
     const { network } = this.cluster;
-    const others = this.random.chance(0.5) ? this.places.filter((place) => place !== name) : [STORE_HOST];
+    const share = this.random.pick([0, 0.5, 1]);
+    const others = this.places.filter((place) => place !== name && (place === STORE_HOST || this.random.chance(share)));
     this.say(`${name} is cut off from ${others.join(', ')}`);
     for (const other of others) {
       network.cut(name, other);
@@ -177,7 +187,7 @@ const FAULTS: { readonly [K in FaultKind]: Fault } = {
     const look = (): void => {
       const { writer } = cluster.store.volume(volumeKey(volume)) ?? {};
       const replaced = writer && writer.node !== node.name;
-      if (replaced || cluster.schedule.now > until) nemesis.later(random.between(0, 3_000), comesBack);
+      if (replaced || cluster.schedule.now > until) nemesis.later(random.between(0, 6_000), comesBack);
       else nemesis.later(LOOK_MS, look);
     };
     look();
@@ -209,7 +219,7 @@ const FAULTS: { readonly [K in FaultKind]: Fault } = {
     nemesis.later(nemesis.span(), () => nemesis.cluster.network.slow(one, other, 0));
   },
   reset: (nemesis) => {
-    const [one, other] = nemesis.pair();
+    const [one, other] = nemesis.talkers();
     nemesis.say(`connections between ${one} and ${other} break`);
     nemesis.cluster.network.reset(one, other);
   },

@@ -228,7 +228,7 @@ export class Plugin {
     return {
       openDisk: ({ diskId, directory, incarnation }) => path.openDisk(diskId, directory, incarnation),
       create: (volume, disk, capacityBytes) => path.createReplica(volume, disk, capacityBytes),
-      remove: (volume, reason) => path.removeReplica(volume, reason),
+      remove: (volume, reason, disk) => path.removeReplica(volume, reason, disk),
       list: () => Promise.resolve(path.listReplicas()),
     };
   }

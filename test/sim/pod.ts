@@ -24,6 +24,7 @@ export class Pod {
   #settling = false;
   #retired = false;
   #over = false;
+  #moving = false;
   /** Where the scheduler has put it. */
   #bound: SimNode | undefined;
   #blocks: number;
@@ -48,6 +49,11 @@ export class Pod {
 
   get serving(): boolean {
     return this.client !== undefined && !this.client.ended && this.client.device.process.alive;
+  }
+
+  /** It is about to run somewhere else. */
+  get moving(): boolean {
+    return this.#moving;
   }
 
   /** From now on it stays where it is, once it is somewhere. */
@@ -157,6 +163,12 @@ export class Pod {
   }
 
   async #place(): Promise<void> {
+    this.#moving = true;
+    await this.#placeSomewhere();
+    this.#moving = false;
+  }
+
+  async #placeSomewhere(): Promise<void> {
     const { cluster } = this;
     while (!this.#retired && !this.#over) {
       this.#bind();

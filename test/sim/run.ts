@@ -195,7 +195,7 @@ function whatIsUnwellHere(cluster: SimCluster, pod: Pod): string | undefined {
   }
   const starting = [...cluster.nodes.values()].find(({ plugin }) => !plugin.ready);
   if (starting) return `${starting.name} is not ready`;
-  if (!serving || !node || !client) return `${plan.name} is not attached`;
+  if (pod.moving || !serving || !node || !client) return `${plan.name} is not attached`;
   if (client.oldestMs > 5_000) return `an operation on ${plan.name} is ${Math.round(client.oldestMs)} ms old`;
   const status = node.plugin.path.status(volume);
   if (status?.state !== 'serving') return `the attachment of ${plan.name} is ${status?.state ?? 'not there'}`;

@@ -62,6 +62,8 @@ const THEMES = {
   fence: ['lost-writer', 'kill', 'reset'],
   // Writes on one disk only, or on no disk yet.
   power: ['crash', 'reset', 'slow-disk', 'slow-link'],
+  // Requests of a connection that has ended.
+  drain: ['reset', 'slow-disk', 'hung-disk'],
   // Changes of the record of which nobody knows whether they were done.
   store: ['lossy-store', 'store-outage', 'reset', 'kill'],
 } as const satisfies Readonly<Record<string, readonly FaultKind[]>>;
@@ -125,7 +127,8 @@ export function drawScenario(seed: number): Scenario {
   const nodes = NAMES.slice(0, random.chance(0.5) ? 3 : 2 + random.below(6));
   const layout = drawLayout(random);
   const rots = random.chance(0.12);
-  const theme = !rots && random.chance(0.4) ? random.pick<Theme>(['fence', 'fence', 'power', 'store']) : undefined;
+  const theme =
+    !rots && random.chance(0.4) ? random.pick<Theme>(['fence', 'fence', 'power', 'drain', 'store']) : undefined;
   // A node is given up, another takes over, and then the first one comes back: that takes its time.
   const activeMs =
     theme === 'fence' ? random.between(25_000, 60_000) : random.between(1_000, random.pick([8_000, 16_000, 40_000]));
@@ -187,7 +190,7 @@ function drawVolume(
   const replicas = random.shuffled(nodes).slice(0, Math.min(nodes.length, random.pick([1, 2, 2, 2, 3, 3])));
   const regions = random.pick([1, 2, 4, 8]);
   const queueDepth = random.pick([1, 2, 4, 8]);
-  const operations = random.pick([30, 100, 300]);
+  const operations = random.pick(theme === 'fence' ? [200, 600] : [30, 100, 300]);
   return {
     name,
     replicas,
