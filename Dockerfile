@@ -15,7 +15,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /opt/holdfast
 # Requests to disks that may wait at once; a disk that hangs holds some of them.
-ENV UV_THREADPOOL_SIZE=32
+ENV UV_THREADPOOL_SIZE=128
 COPY --from=build /build/node_modules node_modules
 COPY --from=build /build/dist dist
 COPY --from=build /build/proto proto

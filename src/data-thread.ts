@@ -5,6 +5,7 @@ import { PortRpc } from './base/port-rpc.js';
 import { DataPath } from './data-path.js';
 import type { Address } from './io/io.js';
 import { createNodeIo } from './io/node-io.js';
+import { callsOfThread } from './io/thread-pool.js';
 import { MeterBook, type Snapshot } from './metrics/meter-book.js';
 import { rowsOf } from './metrics/table.js';
 import type { DiskId, NodeName, VolumeId } from './model/ids.js';
@@ -39,7 +40,7 @@ export type ThreadMethods = {
   listen(): Promise<number>;
   openDisk(diskId: DiskId, directory: string, incarnation: string): Promise<ReplicaSummary[]>;
   createReplica(volume: VolumeId, disk: DiskId, capacityBytes: number): Promise<void>;
-  removeReplica(volume: VolumeId, reason: RemovalReason): Promise<void>;
+  removeReplica(volume: VolumeId, reason: RemovalReason, disk?: DiskId): Promise<void>;
   listReplicas(): Promise<ReplicaSummary[]>;
   attach(volume: VolumeId, resume: boolean, timeoutMs: number): Promise<Attachment>;
   release(volume: VolumeId, timeoutMs: number): Promise<void>;
@@ -69,10 +70,11 @@ const COPY_SLAB_BYTES = 8 * 1024 * 1024;
 
 function runDataThread(config: DataThreadConfig): void {
   const book = new MeterBook(rowsOf('node'));
+  const io = createNodeIo({ fileCalls: callsOfThread(config.threads) });
   const path = new DataPath({
     ...config,
     meters: book,
-    io: createNodeIo(),
+    io,
     log: createLog('holdfast-data', config.logLevel),
     timing: { ...DEFAULT_TIMING, resyncBytesPerSecond: DEFAULT_TIMING.resyncBytesPerSecond / config.threads },
     wallClock: () => new Date().toISOString(),
@@ -89,9 +91,12 @@ function runDataThread(config: DataThreadConfig): void {
   });
   const methods: ThreadMethods = {
     listen: () => path.listen(),
-    openDisk: (diskId, directory, incarnation) => path.openDisk(diskId, directory, incarnation),
+    openDisk: (diskId, directory, incarnation) => {
+      io.files.addDisk(directory);
+      return path.openDisk(diskId, directory, incarnation);
+    },
     createReplica: (volume, disk, capacityBytes) => path.createReplica(volume, disk, capacityBytes),
-    removeReplica: (volume, reason) => path.removeReplica(volume, reason),
+    removeReplica: (volume, reason, disk) => path.removeReplica(volume, reason, disk),
     listReplicas: () => Promise.resolve(path.listReplicas()),
     attach: (volume, resume, timeoutMs) => path.attach(volume, resume, timeoutMs),
     release: (volume, timeoutMs) => path.release(volume, timeoutMs),

@@ -4,8 +4,9 @@ import { HoldfastError } from './base/errors.js';
 import type { Log } from './base/log.js';
 import { PortRpc } from './base/port-rpc.js';
 import type { DataThreadConfig, MainMethods, ThreadMethods } from './data-thread.js';
+import { betterThreadPoolSize, threadPoolSize } from './io/thread-pool.js';
 import type { Snapshot } from './metrics/meter-book.js';
-import type { VolumeId } from './model/ids.js';
+import type { DiskId, VolumeId } from './model/ids.js';
 import { threadOf } from './model/threads.js';
 import type { Replicas } from './replica/replicas.js';
 import type { Attachments } from './writer/attachments.js';
@@ -23,7 +24,7 @@ export interface DataThreadsOptions extends Omit<DataThreadConfig, 'index' | 'so
 export interface DataThreads {
   readonly attachments: Attachments;
   readonly replicas: Replicas;
-  /** Begins to serve, when all disks are open. Resolves to the ports for peers, one for each thread. */
+  /** Begins to serve, once the disks that work are open. Resolves to the ports for peers, one for each thread. */
   listen(): Promise<readonly number[]>;
   /** What each thread has counted; one that does not answer in time is left out. */
   figures(): Promise<readonly ThreadFigures[]>;
@@ -54,6 +55,7 @@ interface Thread {
 export function startDataThreads(options: DataThreadsOptions): DataThreads {
   const threads: Thread[] = [];
   for (let index = 0; index < options.threads; index++) threads.push(startThread(options, index));
+  const disks = new Set<DiskId>();
   const terminate = async (): Promise<void> => {
     await Promise.all(threads.map(({ worker }) => worker.terminate()));
   };
@@ -63,7 +65,10 @@ export function startDataThreads(options: DataThreadsOptions): DataThreads {
     return thread.rpc;
   };
   return {
-    listen: () => Promise.all(threads.map(({ rpc }) => rpc.call('listen'))),
+    listen: () => {
+      warnOfFewThreads(threads.length, disks.size, options.log);
+      return Promise.all(threads.map(({ rpc }) => rpc.call('listen')));
+    },
     attachments: {
       attach: (volume, { resume, timeoutMs }) => of(volume).call('attach', volume, resume, timeoutMs),
       release: (volume) => of(volume).call('release', volume, RELEASE_MS),
@@ -77,11 +82,12 @@ export function startDataThreads(options: DataThreadsOptions): DataThreads {
     },
     replicas: {
       openDisk: async ({ diskId, directory, incarnation }) => {
+        disks.add(diskId);
         const found = await Promise.all(threads.map(({ rpc }) => rpc.call('openDisk', diskId, directory, incarnation)));
         return found.flat();
       },
       create: (volume, disk, capacityBytes) => of(volume).call('createReplica', volume, disk, capacityBytes),
-      remove: (volume, reason) => of(volume).call('removeReplica', volume, reason),
+      remove: (volume, reason, disk) => of(volume).call('removeReplica', volume, reason, disk),
       list: async () => (await Promise.all(threads.map(({ rpc }) => rpc.call('listReplicas')))).flat(),
     },
     figures: () => Promise.all(threads.map(figuresOf)),
@@ -90,6 +96,15 @@ export function startDataThreads(options: DataThreadsOptions): DataThreads {
       await terminate();
     },
   };
+}
+
+function warnOfFewThreads(threads: number, disks: number, log: Log): void {
+  const better = betterThreadPoolSize(threads, disks);
+  if (better === undefined) return;
+  log.warn(
+    { threads, disks },
+    `UV_THREADPOOL_SIZE is ${threadPoolSize()}: a disk that hangs may hold up the others; set it to ${better}`,
+  );
 }
 
 async function figuresOf({ worker, rpc }: Thread): Promise<ThreadFigures> {

@@ -53,7 +53,7 @@ function addNode(program: Command): void {
     await untilSignal(async (signal) => {
       const log = createLog('node', config.logLevel);
       if (process.env['UV_THREADPOOL_SIZE'] === undefined) {
-        log.warn('UV_THREADPOOL_SIZE is not set: at most 4 requests to disks run at once; set it to 32 or so');
+        log.warn('UV_THREADPOOL_SIZE is not set: at most 4 requests to disks run at once; set it to 128 or so');
       }
       const running = await runNode(config, log, signal);
       return () => running.stop();

@@ -32,7 +32,7 @@ export async function startChild(namespace: string, args: readonly string[], log
       detached: true,
       stdio: ['ignore', file.fd, file.fd],
       // Node reads its number of threads for files before any program of its own could set it.
-      env: { UV_THREADPOOL_SIZE: '32', ...withoutSettings(process.env) },
+      env: { UV_THREADPOOL_SIZE: '128', ...withoutSettings(process.env) },
     });
     const ended = new Promise<string>((resolve) => {
       child.once('error', (error) => resolve(`can't be started: ${error.message}`));

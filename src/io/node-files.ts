@@ -1,57 +1,81 @@
 import { close, constants, fdatasync, fstat, ftruncate, open, read, write } from 'node:fs';
-import { mkdir, open as openHandle, readdir, rename, rm } from 'node:fs/promises';
+import { mkdir, open as openHandle, readdir, rename } from 'node:fs/promises';
 import { GroupCommit } from '../base/group-commit.js';
-import { HoldfastError } from '../base/errors.js';
+import { asHoldfastError, HoldfastError } from '../base/errors.js';
+import { CallsByDisk, type DiskCalls } from './disk-calls.js';
 import { PAGE_BYTES, type Extent, type File, type Files } from './io.js';
 import { errnoOf, systemError } from './node-errors.js';
 import { punchHole, seekData, seekHole } from './node-system-calls.js';
+import { removeTree } from './remove-tree.js';
 
 /** What a file opened buffered may leave in the page cache before its writes wait for the disk. */
 const MAX_DIRTY_BYTES = 16 * 1024 * 1024;
 
 type Answer = (error: Error | null) => void;
 type CountAnswer = (error: Error | null, count: number) => void;
+type Start<T> = (answer: (error: Error | null, value: T) => void) => void;
 
 export class NodeFiles implements Files {
+  readonly #calls: CallsByDisk;
+
+  /** `calls`: how many may be under way at once, over all disks (thread-pool.ts). */
+  constructor(calls: number) {
+    this.#calls = new CallsByDisk(calls);
+  }
+
+  /** Files below `directory` are on a disk of their own: when it hangs, only they wait. */
+  addDisk(directory: string): void {
+    this.#calls.add(directory);
+  }
+
   async open(path: string, options: { write: boolean; create: boolean; direct: boolean }): Promise<File> {
     const flags = (options.write ? constants.O_RDWR : constants.O_RDONLY) | (options.create ? constants.O_CREAT : 0);
+    const calls = this.#calls.of(path);
     if (options.direct) {
       try {
-        return new NodeFile(await openFile(path, flags | constants.O_DIRECT), path, 'direct');
+        const fd = await calls.run(() => openFile(path, flags | constants.O_DIRECT));
+        return new NodeFile(fd, path, 'direct', calls);
       } catch (error) {
         if (errnoOf(error) !== 'EINVAL') throw systemError(error, `open ${path}`);
       }
     }
-    try {
-      return new NodeFile(await openFile(path, flags), path, options.direct ? 'fallback' : 'buffered');
-    } catch (error) {
-      throw systemError(error, `open ${path}`);
-    }
+    const fd = await this.#run(`open ${path}`, path, () => openFile(path, flags));
+    return new NodeFile(fd, path, options.direct ? 'fallback' : 'buffered', calls);
   }
 
   list(directory: string): Promise<string[]> {
-    return named(`list ${directory}`, readdir(directory));
+    return this.#run(`list ${directory}`, directory, () => readdir(directory));
   }
 
   async makeDirectory(path: string): Promise<void> {
-    await named(`make directory ${path}`, mkdir(path, { recursive: true }));
+    await this.#run(`make directory ${path}`, path, () => mkdir(path, { recursive: true }));
   }
 
-  async syncDirectory(path: string): Promise<void> {
-    const handle = await named(`open directory ${path}`, openHandle(path, constants.O_RDONLY | constants.O_DIRECTORY));
-    try {
-      await named(`sync directory ${path}`, handle.sync());
-    } finally {
-      await handle.close();
-    }
+  syncDirectory(path: string): Promise<void> {
+    return this.#run(`sync directory ${path}`, path, async () => {
+      const handle = await openHandle(path, constants.O_RDONLY | constants.O_DIRECTORY);
+      try {
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+    });
   }
 
   rename(from: string, to: string): Promise<void> {
-    return named(`rename ${from} to ${to}`, rename(from, to));
+    return this.#run(`rename ${from} to ${to}`, from, () => rename(from, to));
   }
 
   remove(path: string): Promise<void> {
-    return named(`remove ${path}`, rm(path, { recursive: true, force: true }));
+    return this.#run(`remove ${path}`, path, () => removeTree(path));
+  }
+
+  async #run<T>(what: string, path: string, work: () => Promise<T>): Promise<T> {
+    try {
+      return await this.#calls.of(path).run(work);
+    } catch (error) {
+      throw systemError(error, what);
+    }
   }
 }
 
@@ -63,17 +87,17 @@ class NodeFile implements File {
   #callsUnderWay = 0;
   #whenIdle: (() => void) | undefined;
   #dirtyBytes = 0;
+  /** A failed sync, perhaps one within a write. The kernel tells it once, and the next one would seem to succeed. */
+  #lost: HoldfastError | undefined;
   readonly #commit: GroupCommit;
 
   constructor(
     private readonly fd: number,
     private readonly path: string,
     private readonly mode: Mode,
+    private readonly calls: DiskCalls,
   ) {
-    this.#commit = new GroupCommit(() => {
-      this.#dirtyBytes = 0;
-      return this.#call('sync', (answer: Answer) => fdatasync(this.fd, answer));
-    });
+    this.#commit = new GroupCommit(() => this.#syncData());
   }
 
   async read(into: Uint8Array, offset: number): Promise<number> {
@@ -135,12 +159,20 @@ class NodeFile implements File {
     this.#closed = true;
     // The number of a closed file may belong to another one at once; a late call must not hit that.
     if (this.#callsUnderWay > 0) await new Promise<void>((resolve) => (this.#whenIdle = resolve));
-    await new Promise<void>((resolve, reject) => {
-      close(this.fd, (error) => {
-        if (error) reject(systemError(error, `close ${this.path}`));
-        else resolve();
-      });
-    });
+    const closed: Promise<void> = this.#begin('close', (answer: Answer) => close(this.fd, answer));
+    await closed;
+  }
+
+  async #syncData(): Promise<void> {
+    if (this.#lost) throw this.#lost;
+    this.#dirtyBytes = 0;
+    const synced: Promise<void> = this.#call('sync', (answer: Answer) => fdatasync(this.fd, answer));
+    try {
+      await synced;
+    } catch (error) {
+      if (this.mode === 'fallback') this.#lost = asHoldfastError(error);
+      throw error;
+    }
   }
 
   #transfer(verb: 'read' | 'write', memory: Uint8Array, offset: number, done: number): Promise<number> {
@@ -150,14 +182,27 @@ class NodeFile implements File {
     });
   }
 
-  #call<T>(verb: string, start: (answer: (error: Error | null, value: T) => void) => void): Promise<T> {
+  #call<T>(verb: string, start: Start<T>): Promise<T> {
     if (this.#closed) return Promise.reject(this.#closedError(verb));
+    return this.#begin(verb, start);
+  }
+
+  #begin<T>(verb: string, start: Start<T>): Promise<T> {
     this.#callsUnderWay++;
     return new Promise((resolve, reject) => {
-      start((error, value) => {
+      const answer = (error: unknown, value: T): void => {
+        this.calls.end();
         this.#ended();
         if (error) reject(systemError(error, `${verb} ${this.path}`));
         else resolve(value);
+      };
+      this.calls.begin(() => {
+        try {
+          start(answer);
+        } catch (error) {
+          // Refused by Node, perhaps within the end of another call, which it must not reach.
+          answer(error, undefined as T);
+        }
       });
     });
   }
@@ -166,7 +211,7 @@ class NodeFile implements File {
     if (this.#closed) throw this.#closedError(verb);
     this.#callsUnderWay++;
     try {
-      return await work();
+      return await this.calls.run(work);
     } catch (error) {
       throw systemError(error, `${verb} ${this.path}`);
     } finally {
@@ -211,12 +256,4 @@ async function openFile(path: string, flags: number): Promise<number> {
   if (regular) return fd;
   await new Promise<void>((resolve) => close(fd, () => resolve()));
   throw new HoldfastError('invalid-argument', `${path} is no regular file`);
-}
-
-async function named<T>(what: string, work: Promise<T>): Promise<T> {
-  try {
-    return await work;
-  } catch (error) {
-    throw systemError(error, what);
-  }
 }

@@ -7,11 +7,16 @@ import { NodeFiles } from './node-files.js';
 import { NodeNetwork } from './node-network.js';
 import { NodeSlab } from './node-slab.js';
 import { addressOf } from './node-system-calls.js';
+import { callsOfThread } from './thread-pool.js';
 
-/** The I/O contract on Node's own fs and net. */
-export function createNodeIo(): Io {
+export interface NodeIo extends Io {
+  readonly files: NodeFiles;
+}
+
+/** The I/O contract on Node's own fs and net. `fileCalls`: calls to files under way at once (thread-pool.ts). */
+export function createNodeIo({ fileCalls = callsOfThread(0) }: { fileCalls?: number } = {}): NodeIo {
   return {
-    files: new NodeFiles(),
+    files: new NodeFiles(fileCalls),
     network: new NodeNetwork(),
     clock: {
       now: () => performance.now(),

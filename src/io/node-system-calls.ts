@@ -2,7 +2,7 @@ import koffi, { type KoffiFunc } from 'koffi';
 
 /**
  * The few system calls that Node does not offer. They run on libuv's thread pool, as Node's own file calls do, so the
- * event loop never waits for a disk.
+ * event loop never waits for a disk. koffi refuses a call when 256 are waiting: callers bound them (thread-pool.ts).
  */
 const libc = koffi.load('libc.so.6');
 
@@ -22,11 +22,6 @@ const ERRNO_NAMES: ReadonlyMap<number, string> = new Map(
 );
 /** Linux has one number for two names; the map above may hold the other. */
 const EOPNOTSUPP = 95;
-
-/** koffi refuses a call when 256 are waiting, so the rest waits here. */
-const MAX_CALLS_UNDER_WAY = 64;
-let callsUnderWay = 0;
-const callsWaiting: (() => void)[] = [];
 
 /** Deallocates a range of an open file. Rejects with an Error whose `code` is the errno name, as Node's fs does. */
 export async function punchHole(fd: number, offset: number, length: number): Promise<void> {
@@ -60,19 +55,12 @@ function call(
   start: (answer: (error: unknown, result: number | bigint) => void) => void,
 ): Promise<number> {
   return new Promise((resolve, reject) => {
-    const begin = (): void => {
-      start((error, result) => {
-        const errno = koffi.errno();
-        callsUnderWay--;
-        callsWaiting.shift()?.();
-        if (error instanceof Error) reject(error);
-        else if (Number(result) < 0) reject(failure(name, errno));
-        else resolve(Number(result));
-      });
-      callsUnderWay++;
-    };
-    if (callsUnderWay < MAX_CALLS_UNDER_WAY) begin();
-    else callsWaiting.push(begin);
+    start((error, result) => {
+      const errno = koffi.errno();
+      if (error instanceof Error) reject(error);
+      else if (Number(result) < 0) reject(failure(name, errno));
+      else resolve(Number(result));
+    });
   });
 }
 

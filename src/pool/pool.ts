@@ -1,5 +1,6 @@
 import { mkdir, realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { HoldfastError, messageOf } from '../base/errors.js';
 import type { Log } from '../base/log.js';
 import type { DiskId } from '../model/ids.js';
@@ -23,6 +24,9 @@ export interface PoolOptions {
 
 const TRASH_GRACE_MS = 24 * 60 * 60 * 1000;
 
+/** How long a call waits for sweeps of trash; they go on without it. */
+const SWEEP_WAIT_MS = 3_000;
+
 /** What was named as a disk and is not in the pool. Nothing on it was changed. */
 export interface RefusedDisk {
   readonly path: string;
@@ -37,7 +41,8 @@ interface Member {
 
 /** The disks of this node. */
 export class Pool {
-  #sweeping: Promise<void> | undefined;
+  /** Sweeps of trash that run. */
+  readonly #sweeps = new Map<Member, Promise<unknown>>();
   readonly #ended = new AbortController();
 
   constructor(
@@ -60,10 +65,17 @@ export class Pool {
     return Promise.all(this.disks.map((disk) => disk.report()));
   }
 
-  /** Removes what has been in the trash of a disk for its time. A call while one runs does nothing. */
+  /**
+   * Removes what has been in the trash of a disk for its time. On a disk where an earlier call is still at it, nothing is
+   * begun; a call takes seconds at most, also when a disk hangs, so that the others are emptied again. All are tried,
+   * then the first failure is thrown.
+   */
   async emptyTrash(): Promise<void> {
-    this.#sweeping ??= this.#sweep().finally(() => (this.#sweeping = undefined));
-    await this.#sweeping;
+    for (const member of this.members) {
+      if (member.disk.state === 'ready' && !this.#sweeps.has(member)) this.#beginSweep(member);
+    }
+    const failures = await this.#swept();
+    if (failures.length > 0) throw failures[0];
   }
 
   /**
@@ -73,7 +85,7 @@ export class Pool {
    */
   async close(options: { unmount: boolean }): Promise<void> {
     this.#ended.abort();
-    await this.#sweeping?.catch(() => undefined);
+    await this.#swept();
     if (!options.unmount) return;
     const failures: unknown[] = [];
     for (const { disk, origin } of this.members) {
@@ -87,10 +99,23 @@ export class Pool {
     if (failures.length > 0) throw failures[0];
   }
 
-  async #sweep(): Promise<void> {
-    for (const { disk, trash } of this.members) {
-      if (disk.state === 'ready' && !this.#ended.signal.aborted) await trash.sweep(this.#ended.signal);
-    }
+  #beginSweep(member: Member): void {
+    if (this.#ended.signal.aborted) return;
+    const sweep = member.trash.sweep(this.#ended.signal).finally(() => this.#sweeps.delete(member));
+    // One that fails when nobody waits any more is tried anew by the next call.
+    sweep.catch(() => undefined);
+    this.#sweeps.set(member, sweep);
+  }
+
+  /** Waits for the sweeps that run, but not for long; resolves to the failures. */
+  async #swept(): Promise<unknown[]> {
+    const late = new AbortController();
+    const timeout = sleep(SWEEP_WAIT_MS, undefined, { signal: late.signal }).catch(() => undefined);
+    const failures: unknown[] = [];
+    const sweeps = [...this.#sweeps.values()].map((sweep) => sweep.catch((error: unknown) => failures.push(error)));
+    await Promise.race([Promise.all(sweeps), timeout]);
+    late.abort();
+    return failures;
   }
 }
 

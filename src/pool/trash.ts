@@ -1,7 +1,8 @@
-import { readFile, readdir, rename, rm, writeFile } from 'node:fs/promises';
+import { readFile, readdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../base/errors.js';
 import type { Log } from '../base/log.js';
+import { removeTree } from '../io/remove-tree.js';
 import { DELETED_PREFIX } from './trash-names.js';
 
 const AGES_FILE = '.ages.json';
@@ -62,7 +63,7 @@ export class Trash {
   /** What is half removed stays in the trash and is removed the next time. */
   async #remove(name: string): Promise<boolean> {
     try {
-      await rm(join(this.directory, name), { recursive: true, force: true });
+      await removeTree(join(this.directory, name));
       this.log.info({ trash: this.directory, name }, 'removed for good');
       return true;
     } catch (error) {
