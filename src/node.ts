@@ -8,6 +8,7 @@ import { ReplicaCollector } from './agent/collect.js';
 import { dataServices } from './agent/data-services.js';
 import { startDuty } from './agent/duty.js';
 import { Ending } from './agent/ending.js';
+import { OpenDisks } from './agent/open-disks.js';
 import { addAgentService } from './agent/server.js';
 import { DeviceSettler } from './agent/settle.js';
 import { withdrawFromGone } from './agent/withdraw.js';
@@ -74,6 +75,7 @@ interface Base {
 /** Where data lies and how it is reached. */
 interface Storage {
   readonly pool: Pool;
+  readonly openDisks: OpenDisks;
   readonly dataThreads: DataThreads;
   /** Where peers reach them. */
   readonly dataPorts: readonly number[];
@@ -162,21 +164,23 @@ async function openStorage({ config, log, ending, store, clusterId }: Base): Pro
     onDeath: () => process.exit(1),
   });
   ending.add('data threads', () => dataThreads.stop(), DATA_STOP_MS);
-  for (const disk of pool.readyDisks()) await dataThreads.replicas.openDisk(disk);
+  // One that does not work now is opened by the duty that announces it.
+  const openDisks = new OpenDisks({ pool, replicas: dataThreads.replicas, clock, log });
+  await openDisks.openAtStart();
   const dataPorts = await dataThreads.listen();
 
   const devices = await ensureDeviceProcess(stateDirectory, log);
   ending.add('device process client', () => devices.close());
   const notes = new StagingNotes(join(stateDirectory, 'staged'));
   const volumes = new NodeVolumes({ store, attachments: dataThreads.attachments, devices, notes, log });
-  return { pool, dataThreads, dataPorts, devices, volumes };
+  return { pool, openDisks, dataThreads, dataPorts, devices, volumes };
 }
 
 /** From before the cluster is joined: a node that waits for its controller can be looked at. */
 async function tellMetrics({ config, log, ending, lease, metrics }: Base, storage: Storage): Promise<void> {
-  const { pool, dataThreads } = storage;
+  const { pool, openDisks, dataThreads } = storage;
   const gather = async (): Promise<Gathered> => {
-    const [disks, threads] = await Promise.all([pool.report(), dataThreads.figures()]);
+    const [disks, threads] = await Promise.all([openDisks.report(), dataThreads.figures()]);
     return {
       tell: (tell) => {
         tellNode(tell, { disks, refusedDisks: pool.refused.length, leaseAgeMs: lease.ageMs });
@@ -190,7 +194,7 @@ async function tellMetrics({ config, log, ending, lease, metrics }: Base, storag
 }
 
 /** Lease first: it keeps out another node of this name before anybody is told an address. */
-async function joinCluster(base: Base, { pool, dataThreads, dataPorts, volumes }: Storage): Promise<void> {
+async function joinCluster(base: Base, { openDisks, dataThreads, dataPorts, volumes }: Storage): Promise<void> {
   const { config, log, ending, signal, store, lease, nodeUid } = base;
   const name = config.nodeName;
   const { replicas, attachments } = dataThreads;
@@ -218,7 +222,7 @@ async function joinCluster(base: Base, { pool, dataThreads, dataPorts, volumes }
   const announcer = new DiskAnnouncer(store, name);
   const announce = async (): Promise<void> => {
     await rejoin(store, node, announcer);
-    await announcer.announce(await pool.report());
+    await announcer.announce(await openDisks.round());
   };
   await persevere('announcing the disks', log, announce, signal);
   const duty = startDuty('announcing the disks', ANNOUNCE_EVERY_MS, announce, log);
@@ -258,9 +262,9 @@ async function settleAll(settler: DeviceSettler, stateDirectory: string, log: Lo
   }
 }
 
-async function serveCsi({ config, log, ending, metrics }: Base, { pool, volumes }: Storage): Promise<void> {
+async function serveCsi({ config, log, ending, metrics }: Base, { pool, openDisks, volumes }: Storage): Promise<void> {
   const topology = topologyOf(config);
-  const storageConditions = async (): Promise<StorageCondition[]> => judgePool(await pool.report(), pool.refused);
+  const storageConditions = async (): Promise<StorageCondition[]> => judgePool(await openDisks.report(), pool.refused);
   const csi = await serveUnix(
     config.csiSocket,
     (server) => {

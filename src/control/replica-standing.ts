@@ -51,8 +51,9 @@ export function standingOf(facts: ReplicaFacts, patience: Patience): Standing {
   if (wrong !== undefined && facts.diskWrongMs >= patience.diskGraceMs) {
     return lost(`disk ${disk} of node ${node} ${wrong}`, false);
   }
-  if (facts.notFound) return lost(`node ${node} does not find the replica on its disk ${disk}`, false);
+  // A node can't find what lies on a disk that it has not open: only for one that is ready that means anything (R12).
   if (wrong !== undefined) return { kind: 'unsure', reason: `disk ${disk} of node ${node} ${wrong}` };
+  if (facts.notFound) return lost(`node ${node} does not find the replica on its disk ${disk}`, false);
   return { kind: 'present' };
 }
 

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { present } from '../../src/base/assert.js';
 import { BLOCK_BYTES } from '../history/history.js';
@@ -13,6 +14,8 @@ import { FaultDisk, fillDirectory } from '../support/fault-disk.js';
 const NODES = ['a', 'b', 'c'];
 const DISK_BYTES = 1024 ** 3;
 const POLL = { timeout: 30_000, interval: 200 };
+/** A plugin that does not wait for its disk has started after so long. */
+const START_MS = 20_000;
 const DAMAGED = 'holdfast_replica_damaged_blocks';
 const FOUND = 'holdfast_damaged_blocks_found_total';
 const MIB_BLOCKS = 256;
@@ -68,6 +71,37 @@ describe('a disk', () => {
     expect(client.failed).toBe(0);
     await client.readAll();
     await scene.detach(writer, client);
+    await scene.judge();
+  });
+
+  it('that hangs when its node starts again: its replica is in sync when it answers, without another start', async () => {
+    scene = await Scene.create(dev, 'hangs-at-start', 3);
+    const [writer = '', , peer = ''] = scene.replicas;
+    const client = await scene.attach(writer);
+    await scene.untilAcknowledged(client, 100);
+    await dev.control(peer, 'stop');
+    await scene.untilInSync(scene.replicas.filter((node) => node !== peer));
+    await scene.untilAcknowledged(client, 100);
+    await startWhileItHangs(peer);
+    await scene.untilInSync(scene.replicas);
+    expect(client.failed).toBe(0);
+    await client.readAll();
+    await scene.detach(writer, client);
+    await scene.judge();
+  });
+
+  it('that hangs under the only replica when its node starts again: the volume attaches when it answers', async () => {
+    scene = await Scene.create(dev, 'hangs-at-start-alone', 1);
+    const [node = ''] = scene.replicas;
+    const before = await scene.attach(node);
+    await scene.untilAcknowledged(before, 100);
+    await scene.detach(node, before);
+    await dev.control(node, 'stop');
+    await startWhileItHangs(node);
+    const client = await scene.attach(node);
+    await client.readAll();
+    await scene.untilAcknowledged(client, 100);
+    await scene.detach(node, client);
     await scene.judge();
   });
 
@@ -147,6 +181,15 @@ describe('a disk', () => {
     await scene.detach(writer, client);
     expect(await scene.recorder.violations()).toEqual([]);
   });
+
+  /** Its disk answers again when the plugin has started; or a while later, where the start waits for it. */
+  async function startWhileItHangs(node: string): Promise<void> {
+    await diskOf(node).hang();
+    const started = dev.control(node, 'start');
+    await Promise.race([started, sleep(START_MS)]);
+    await diskOf(node).resume();
+    await started;
+  }
 
   /** Changes the bytes of a block in the slice of a node's replica, below everything that is there to notice it. */
   async function spoil(node: string, block: number): Promise<void> {

@@ -52,6 +52,11 @@ describe('how a replica stands', () => {
     ],
     ['one that is not found on its disk has failed (R12)', { notFound: true }, { kind: 'lost', mayReturn: false }],
     [
+      'one that is not found while its disk is not open, as one that was too slow at the start of its plugin, has not',
+      { notFound: true, diskRecord: { node: 'b', state: 'failed', reason: 'opening' }, diskWrongMs: 14_999 },
+      { kind: 'unsure', reason: 'disk d of node b has failed (opening)' },
+    ],
+    [
       'what a dead node does not tell says nothing',
       { lease: 'expired', expiredMs: 1, notFound: true, diskWrongMs: 99_999, diskRecord: undefined },
       { kind: 'away' },
