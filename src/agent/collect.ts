@@ -1,9 +1,9 @@
 import { performance } from 'node:perf_hooks';
 import { messageOf } from '../base/errors.js';
 import type { Log } from '../base/log.js';
-import { volumeKey, type NodeName, type VolumeId } from '../model/ids.js';
+import { volumeKey, type NodeName } from '../model/ids.js';
 import type { VolumeRecord } from '../model/records.js';
-import type { Replicas } from '../replica/replicas.js';
+import type { Replicas, ReplicaSummary } from '../replica/replicas.js';
 import type { RecordStore } from '../store/store.js';
 
 export interface CollectOptions {
@@ -22,7 +22,8 @@ export interface CollectOptions {
  * it goes to its disk's trash.
  */
 export class ReplicaCollector {
-  readonly #unnamedSince = new Map<VolumeId, number>();
+  /** By place: one of two replicas of a volume here may be an old one. */
+  readonly #unnamedSince = new Map<string, number>();
   readonly #now: () => number;
 
   constructor(private readonly options: CollectOptions) {
@@ -36,37 +37,43 @@ export class ReplicaCollector {
     const held = await replicas.list();
     const { items } = await store.list('volume');
     const records = new Map(items.map((item) => [item.key, item.record]));
-    const unnamed = held.filter(({ volume }) => !this.#names(records.get(volumeKey(volume)), volume));
-    this.#forgetAllBut(unnamed.map(({ volume }) => volume));
-    for (const { volume } of unnamed) await this.#consider(volume);
+    const unnamed = held.filter((replica) => !this.#names(records.get(volumeKey(replica.volume)), replica));
+    this.#forgetAllBut(unnamed);
+    for (const replica of unnamed) await this.#consider(replica);
   }
 
-  async #consider(volume: VolumeId): Promise<void> {
-    const since = this.#unnamedSince.get(volume);
+  async #consider(replica: ReplicaSummary): Promise<void> {
+    const { volume, disk } = replica;
+    const since = this.#unnamedSince.get(placeOf(replica));
     if (since === undefined) {
-      this.#unnamedSince.set(volume, this.#now());
+      this.#unnamedSince.set(placeOf(replica), this.#now());
       return;
     }
     if (this.#now() - since < this.options.graceMs) return;
     const { store, replicas, log } = this.options;
     try {
       const current = await store.get('volume', volumeKey(volume));
-      if (this.#names(current?.record, volume)) return;
-      await replicas.remove(volume, 'unnamed');
-      this.#unnamedSince.delete(volume);
-      log.info({ volume }, 'replica that no record names went to the trash');
+      if (this.#names(current?.record, replica)) return;
+      await replicas.remove(volume, 'unnamed', disk);
+      this.#unnamedSince.delete(placeOf(replica));
+      log.info({ volume, disk }, 'replica that no record names went to the trash');
     } catch (error) {
-      log.warn({ volume, reason: messageOf(error) }, 'replica that no record names can not be removed yet');
+      const reason = messageOf(error);
+      log.warn({ volume, disk, reason }, 'replica that no record names can not be removed yet');
     }
   }
 
-  #forgetAllBut(volumes: VolumeId[]): void {
-    for (const volume of this.#unnamedSince.keys()) {
-      if (!volumes.includes(volume)) this.#unnamedSince.delete(volume);
-    }
+  #forgetAllBut(unnamed: readonly ReplicaSummary[]): void {
+    const places = new Set(unnamed.map(placeOf));
+    for (const place of this.#unnamedSince.keys()) if (!places.has(place)) this.#unnamedSince.delete(place);
   }
 
-  #names(record: VolumeRecord | undefined, volume: VolumeId): boolean {
-    return record?.id === volume && record.replicas.some(({ node }) => node === this.options.nodeName);
+  #names(record: VolumeRecord | undefined, { volume, disk }: ReplicaSummary): boolean {
+    const { nodeName } = this.options;
+    return record?.id === volume && record.replicas.some((named) => named.node === nodeName && named.disk === disk);
   }
+}
+
+function placeOf({ volume, disk }: ReplicaSummary): string {
+  return `${volume} ${disk}`;
 }

@@ -1,7 +1,7 @@
 import { messageOf } from '../base/errors.js';
 import type { Log } from '../base/log.js';
 import type { Clock } from '../io/io.js';
-import type { NodeName, VolumeId } from '../model/ids.js';
+import type { DiskId, NodeName, VolumeId } from '../model/ids.js';
 import type { NodeRecord } from '../model/records.js';
 import type { ReplicaSummary } from '../replica/replicas.js';
 import type { ClusterRecords, NodeLiveness } from './cluster-view.js';
@@ -9,6 +9,7 @@ import type { RebuildAgents } from './rebuild-agents.js';
 
 interface Listing {
   readonly askedAt: number;
+  /** Those that records name. */
   readonly replicas: ReadonlyMap<VolumeId, ReplicaSummary>;
   /** Volumes whose record named a replica there, and that the node did not list; how often in a row. */
   readonly misses: Map<VolumeId, number>;
@@ -61,18 +62,25 @@ export class Inventory {
     this.#listings.get(node)?.misses.delete(volume);
   }
 
-  async #list(node: NodeRecord, { volumes }: ClusterRecords): Promise<void> {
+  async #list(node: NodeRecord, { volumes, disks }: ClusterRecords): Promise<void> {
     const { agents, clock, log } = this.options;
     const askedAt = clock.now();
     try {
       const told = await agents.of(node).listReplicas();
-      const replicas = new Map(told.map((replica) => [replica.volume, replica]));
+      const replicas = new Map<VolumeId, ReplicaSummary>();
       const before = this.#listings.get(node.name)?.misses;
       const misses = new Map<VolumeId, number>();
+      // Of a disk that its node does not have open yet it can't tell.
+      const isOpen = (id: DiskId): boolean =>
+        disks.some(({ diskId, node: at, state }) => diskId === id && at === node.name && state === 'ready');
       // The records were read before the question, and a ready record names no replica before it is made.
       for (const { id, phase, replicas: named } of volumes) {
-        const missing = phase === 'ready' && !replicas.has(id) && named.some((replica) => replica.node === node.name);
-        if (missing) misses.set(id, (before?.get(id) ?? 0) + 1);
+        const here = named.find((replica) => replica.node === node.name);
+        if (!here) continue;
+        // On another disk it may have an older one.
+        const found = told.find(({ volume, disk }) => volume === id && disk === here.disk);
+        if (found) replicas.set(id, found);
+        else if (phase === 'ready' && isOpen(here.disk)) misses.set(id, (before?.get(id) ?? 0) + 1);
       }
       this.#listings.set(node.name, { askedAt, replicas, misses });
     } catch (error) {

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { codeOf, HoldfastError, messageOf } from '../base/errors.js';
 import { run } from '../base/run.js';
-import type { BlockDevice } from '../device/device.js';
+import { isLeaving, type BlockDevice } from '../device/device.js';
 import { unmount } from '../device/filesystem.js';
 import type { VolumeId } from '../model/ids.js';
 import type { VolumeRecord } from '../model/records.js';
@@ -37,7 +37,10 @@ export async function attachVolume(
   const { attachments, devices } = parts;
   const volume = record.id;
   const before = await findDevice(parts, volume);
-  const goesOn = before !== undefined && (await continueAttachment(parts, before, attachTimeoutMs(options.remaining)));
+  const goesOn =
+    before !== undefined &&
+    !isLeaving(before) &&
+    (await continueAttachment(parts, before, attachTimeoutMs(options.remaining)));
   if (before !== undefined && !goesOn) await discardDevice(parts, volume);
 
   const status = await attachments.status(volume);
@@ -79,7 +82,10 @@ export async function continueAttachment(parts: NodeParts, device: BlockDevice, 
     await devices.fail(device.volume);
     return false;
   }
-  await devices.create(device.volume, attachment.address, attachment.sizeBytes, device.readOnly);
+  // One that is leaving only has its last users' I/O to finish: nobody asked for a new one in its place.
+  if (!isLeaving(device)) {
+    await devices.create(device.volume, attachment.address, attachment.sizeBytes, device.readOnly);
+  }
   return true;
 }
 
@@ -90,7 +96,9 @@ export async function continueAttachment(parts: NodeParts, device: BlockDevice, 
 export async function settleDevice(parts: NodeParts, volume: VolumeId): Promise<void> {
   const device = await findDevice(parts, volume);
   if (device === undefined) return;
-  const state = (await parts.attachments.status(volume))?.state;
+  const status = await parts.attachments.status(volume);
+  // A writer without a device only brings replicas into line: it is not this device's.
+  const state = status?.maintenance === true ? undefined : status?.state;
   if (!device.failed && (state === 'serving' || state === 'taking-over' || state === 'releasing')) return;
   if (device.failed || !(await continueAttachment(parts, device, RESUME_TIMEOUT_MS)))
     await endAttachment(parts, volume);

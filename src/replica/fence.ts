@@ -5,8 +5,8 @@ import type { Admission } from './session.js';
  * equal epoch with another session is as wrong as an older one. (A replica that has seen none has epoch 0, session ''.)
  */
 export function judgeAdmission(
-  known: Admission,
-  asked: Admission,
+  known: Pick<Admission, 'epoch' | 'session'>,
+  asked: Pick<Admission, 'epoch' | 'session'>,
 ): { admitted: true } | { admitted: false; reason: string } {
   if (asked.epoch < known.epoch) {
     return {

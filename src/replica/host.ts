@@ -43,6 +43,16 @@ interface Hosted {
 /** A writer that has asked so recently is at work: it asks several times a second. */
 const HEARD_MS = 5_000;
 
+/** What is known of a replica that can't be opened now. */
+const NOT_OPEN = {
+  capacityBytes: 0,
+  epoch: 0,
+  crashMark: false,
+  openRegions: 0,
+  damagedBlocks: 0,
+  writerHeard: false,
+} as const;
+
 const NO_SCRUB: ScrubTiming = { scrubEveryMs: 0, scrubBytesPerSecond: 1 };
 
 /** R5: ends every writer of the volume on this node that is older than `admission`; resolves when it has stopped. */
@@ -68,13 +78,32 @@ export interface ReplicaHostOptions {
   readonly checksumRows?: number | 'off';
 }
 
-/** The replicas of one data thread, and the sessions that may use them. */
+/** A replica that could not be opened. */
+interface Unopened {
+  readonly volume: VolumeId;
+  readonly disk: Disk;
+  readonly turn: Mutex;
+  /** Its files are there and can't be used, now or ever. */
+  readonly corrupt: boolean;
+}
+
+/** A replica's place on this node. */
+type Place = `${VolumeId} ${DiskId}`;
+
+function placeOf(volume: VolumeId, { diskId }: Pick<Disk, 'diskId'>): Place {
+  return `${volume} ${diskId}`;
+}
+
+/**
+ * The replicas of one data thread, and the sessions that may use them. A volume has one replica on a node; on another
+ * disk there may be an older one, that its record names no more.
+ */
 export class ReplicaHost {
   readonly #disks = new Map<DiskId, Disk>();
-  readonly #hosted = new Map<VolumeId, Hosted>();
+  readonly #hosted = new Map<Place, Hosted>();
   readonly #creations = new Mutex();
-  /** Replicas that could not be opened, tried again when they are asked for. */
-  readonly #unopened = new Map<VolumeId, { readonly disk: Disk; readonly turn: Mutex }>();
+  /** Tried again when they are asked for. */
+  readonly #unopened = new Map<Place, Unopened>();
   #stopping = false;
 
   private readonly io: Io;
@@ -118,7 +147,8 @@ export class ReplicaHost {
 
   /** Opens every replica on a mounted disk. One that can't be read is tried again when it is asked for. */
   async openDisk(disk: Disk): Promise<void> {
-    this.#disks.set(disk.diskId, disk);
+    // A repeat: another data thread could not open it.
+    if (this.#disks.has(disk.diskId)) return;
     const directory = replicasOf(disk);
     await this.io.files.makeDirectory(directory);
     for (const name of await this.io.files.list(directory)) {
@@ -131,18 +161,18 @@ export class ReplicaHost {
         await this.#host(disk, name);
       } catch (error) {
         this.log.error({ volume: name, disk: disk.diskId, err: error }, 'replica can not be opened now');
-        this.#unopened.set(name, { disk, turn: new Mutex() });
+        this.#leaveUnopened(name, disk, error);
       }
     }
+    this.#disks.set(disk.diskId, disk);
   }
 
   create(volume: VolumeId, diskId: DiskId, capacityBytes: number): Promise<void> {
     return this.#creations.run(async () => {
-      const disk = this.#disks.get(diskId);
-      if (!disk) throw new HoldfastError('not-found', `disk ${diskId} is not in this node's pool`);
-      await this.#openLate(volume);
-      const hosted = this.#hosted.get(volume);
-      if (hosted?.disk === disk) return;
+      const disk = this.#diskOf(diskId);
+      await this.#openAll(volume);
+      const [hosted] = this.#of(volume);
+      if (this.#hosted.has(placeOf(volume, disk))) return;
       if (hosted) {
         throw new HoldfastError(
           'already-exists',
@@ -154,38 +184,51 @@ export class ReplicaHost {
         await Replica.create(this.io, this.layout, directoryOf(disk, volume), { volume, capacityBytes, incarnation });
         await this.#host(disk, volume);
       } catch (error) {
-        await this.#noteUnopened(disk, volume);
+        await this.#noteUnopened(disk, volume, error);
         throw error;
       }
     });
   }
 
   /** One that was made, but not opened, must be found again, to be used or to be removed. */
-  async #noteUnopened(disk: Disk, volume: VolumeId): Promise<void> {
+  async #noteUnopened(disk: Disk, volume: VolumeId, error: unknown): Promise<void> {
     const names = await this.io.files.list(replicasOf(disk)).catch(() => [volume]);
-    if (names.includes(volume)) this.#unopened.set(volume, { disk, turn: new Mutex() });
+    if (names.includes(volume)) this.#leaveUnopened(volume, disk, error);
   }
 
-  async remove(volume: VolumeId, reason: RemovalReason): Promise<void> {
-    const hosted = this.#hosted.get(volume);
-    if (!hosted) return this.#removeUnopened(volume, reason);
-    await hosted.turn.run(async () => {
-      if (this.#hosted.get(volume) !== hosted) return;
-      this.#hosted.delete(volume);
+  #leaveUnopened(volume: VolumeId, disk: Disk, error: unknown): void {
+    const corrupt = codeOf(error) === 'corrupt';
+    this.#unopened.set(placeOf(volume, disk), { volume, disk, turn: new Mutex(), corrupt });
+  }
+
+  /** `disk`: only what is there; else whatever there is of the volume. */
+  async remove(volume: VolumeId, reason: RemovalReason, disk?: DiskId): Promise<void> {
+    const isMeant = (one: { disk: Disk }): boolean => disk === undefined || one.disk.diskId === disk;
+    for (const unopened of [...this.#unopened.values()]) {
+      if (unopened.volume === volume && isMeant(unopened)) await this.#removeUnopened(unopened, reason);
+    }
+    for (const hosted of this.#of(volume)) if (isMeant(hosted)) await this.#removeHosted(volume, hosted, reason);
+  }
+
+  async #removeHosted(volume: VolumeId, hosted: Hosted, reason: RemovalReason): Promise<void> {
+    const { disk, turn } = hosted;
+    const place = placeOf(volume, disk);
+    await turn.run(async () => {
+      if (this.#hosted.get(place) !== hosted) return;
+      this.#hosted.delete(place);
       // Until it lies in the trash it is one that is not open: a failure leaves it to be found again.
-      this.#unopened.set(volume, hosted);
+      this.#unopened.set(place, { volume, disk, turn, corrupt: false });
       await endSession(hosted, new HoldfastError('not-found', `the replica of ${volume} is being removed`));
       await hosted.replica.close();
-      await this.#discard(hosted.disk, volume, reason);
+      await this.#discard(disk, volume, reason);
     });
   }
 
-  async #removeUnopened(volume: VolumeId, reason: RemovalReason): Promise<void> {
-    const unopened = this.#unopened.get(volume);
-    await unopened?.turn.run(async () => {
-      if (this.#unopened.get(volume) === unopened) await this.#discard(unopened.disk, volume, reason);
+  /** One that was opened meanwhile is removed with those that are open. */
+  #removeUnopened({ volume, disk, turn }: Unopened, reason: RemovalReason): Promise<void> {
+    return turn.run(async () => {
+      if (this.#unopened.has(placeOf(volume, disk))) await this.#discard(disk, volume, reason);
     });
-    if (this.#hosted.has(volume)) await this.remove(volume, reason);
   }
 
   async #discard(disk: Disk, volume: VolumeId, reason: RemovalReason): Promise<void> {
@@ -194,15 +237,15 @@ export class ReplicaHost {
     const nameInTrash = `${prefix}${volume}.${this.io.random.hex(4)}`;
     await this.io.files.makeDirectory(trash);
     await this.io.files.rename(directoryOf(disk, volume), `${trash}/${nameInTrash}`);
-    this.#unopened.delete(volume);
+    this.#unopened.delete(placeOf(volume, disk));
     await this.io.files.syncDirectory(trash);
     await this.io.files.syncDirectory(replicasOf(disk));
   }
 
-  /** The replicas that are open. Those that could not be opened are tried again. */
+  /** What is here. Those that could not be opened are tried again; one that never can be is not told of. */
   list(): ReplicaSummary[] {
-    for (const volume of this.#unopened.keys()) void this.#openLate(volume).catch(() => undefined);
-    return [...this.#hosted.values()].map(({ disk, replica, askedAt }) => ({
+    for (const unopened of this.#unopened.values()) void this.#openLate(unopened).catch(() => undefined);
+    const open = [...this.#hosted.values()].map(({ disk, replica, askedAt }) => ({
       volume: replica.volume,
       disk: disk.diskId,
       capacityBytes: replica.sizeBytes,
@@ -212,6 +255,8 @@ export class ReplicaHost {
       damagedBlocks: replica.damage.count,
       writerHeard: this.io.clock.now() - askedAt <= HEARD_MS,
     }));
+    const unopened = [...this.#unopened.values()].filter(({ corrupt }) => !corrupt);
+    return [...open, ...unopened.map(({ volume, disk }) => ({ ...NOT_OPEN, volume, disk: disk.diskId }))];
   }
 
   /**
@@ -230,7 +275,7 @@ export class ReplicaHost {
   }
 
   async #admit(volume: VolumeId, admission: Admission): Promise<ServedSession> {
-    const hosted = await this.#get(volume);
+    const hosted = await this.#on(volume, admission.disk);
     // One that waits for a drain may wait long: a hung disk must not gather connections.
     if (hosted.admitting) {
       throw new HoldfastError('unavailable', `another session of ${volume} is being admitted`);
@@ -257,7 +302,7 @@ export class ReplicaHost {
   }
 
   async #admitInTurn(volume: VolumeId, hosted: Hosted, admission: Admission): Promise<ServedSession> {
-    if (this.#hosted.get(volume) !== hosted) throw notHere(volume);
+    if (this.#hosted.get(placeOf(volume, hosted.disk)) !== hosted) throw notHere(volume);
     hosted.lostWrites ||= hosted.replica.lostWrites;
     if (hosted.lostWrites) await this.#reopen(hosted);
     const { epoch: epochBefore, session: sessionBefore } = hosted.replica.state;
@@ -281,8 +326,9 @@ export class ReplicaHost {
 
   /** R9: does the replica know no epoch newer than the writer's? */
   confirm({ volume, epoch, session }: Question): Confirmation {
-    const hosted = this.#hosted.get(volume);
-    if (hosted === undefined || hosted.replica.state.epoch > epoch) return 'denied';
+    const here = this.#of(volume);
+    const hosted = here.find((one) => one.session?.id === session) ?? here[0];
+    if (hosted === undefined || here.some(({ replica }) => replica.state.epoch > epoch)) return 'denied';
     hosted.askedAt = this.io.clock.now();
     if (this.#stopping) return 'stopping';
     return hosted.session?.id === session && !hosted.session.ended ? 'confirmed' : 'no-session';
@@ -305,7 +351,7 @@ export class ReplicaHost {
   /** What peers see: every replica by its volume id, for reading; sessions by their names. */
   exports(): Exports {
     return {
-      list: () => [...this.#hosted.keys()],
+      list: () => [...new Set([...this.#hosted.values()].map(({ replica }) => replica.volume))],
       describe: async (name) => {
         if (name === CONFIRM_EXPORT) return { sizeBytes: 0, readOnly: true };
         const { replica, admission } = await this.#find(name);
@@ -323,9 +369,9 @@ export class ReplicaHost {
   /** Orderly stop: ends all sessions and notes that everything is flushed. */
   async close(): Promise<void> {
     this.#scrub.stop();
-    for (const [volume, hosted] of this.#hosted) {
+    for (const [place, hosted] of this.#hosted) {
       await hosted.turn.run(async () => {
-        this.#hosted.delete(volume);
+        this.#hosted.delete(place);
         await endSession(hosted, new HoldfastError('unavailable', 'the node is stopping'));
         await hosted.replica.close();
       });
@@ -346,15 +392,11 @@ export class ReplicaHost {
   }
 
   async #host(disk: Disk, volume: VolumeId): Promise<void> {
-    const other = this.#hosted.get(volume);
-    if (other) {
-      throw new HoldfastError('already-exists', `volume ${volume} has a replica on disk ${other.disk.diskId} already`);
-    }
     const replica = await this.#open(disk, volume);
     if (replica.volume !== volume) {
       throw new HoldfastError('corrupt', `the header in ${directoryOf(disk, volume)} names volume ${replica.volume}`);
     }
-    this.#hosted.set(volume, {
+    this.#hosted.set(placeOf(volume, disk), {
       disk,
       replica,
       turn: new Mutex(),
@@ -382,35 +424,65 @@ export class ReplicaHost {
   }
 
   /** A disk that failed when the replica was to be opened may work now. */
-  async #openLate(volume: VolumeId): Promise<void> {
-    const unopened = this.#unopened.get(volume);
-    await unopened?.turn.run(async () => {
-      if (this.#unopened.get(volume) !== unopened) return;
+  #openLate(unopened: Unopened): Promise<void> {
+    const { volume, disk, turn } = unopened;
+    const place = placeOf(volume, disk);
+    return turn.run(async () => {
+      if (this.#unopened.get(place) !== unopened) return;
       try {
-        if (!this.#hosted.has(volume)) await this.#host(unopened.disk, volume);
+        await this.#host(disk, volume);
       } catch (error) {
-        if (codeOf(error) === 'not-found') this.#unopened.delete(volume);
+        if (codeOf(error) === 'not-found') this.#unopened.delete(place);
         throw error;
       }
-      this.#unopened.delete(volume);
-      this.log.info({ volume, disk: unopened.disk.diskId }, 'replica is open after all');
+      this.#unopened.delete(place);
+      this.log.info({ volume, disk: disk.diskId }, 'replica is open after all');
     });
+  }
+
+  async #openAll(volume: VolumeId): Promise<void> {
+    for (const unopened of [...this.#unopened.values()]) {
+      if (unopened.volume === volume) await this.#openLate(unopened);
+    }
   }
 
   async #find(name: string): Promise<{ replica: Replica; admission: Admission | undefined }> {
     const parsed = parseExportName(name);
     if (!parsed) {
-      const form = `VOLUME-ID, or ${sessionExportName('VOLUME-ID', { epoch: 1, session: 'SESSION' })}`;
+      const form = `VOLUME-ID, or ${sessionExportName('VOLUME-ID', { epoch: 1, session: 'SESSION', disk: 'DISK' })}`;
       throw new HoldfastError('not-found', `no export ${JSON.stringify(name)}; a replica's name is ${form}`);
     }
-    return { replica: (await this.#get(parsed.volume)).replica, admission: parsed.admission };
+    const { volume, admission } = parsed;
+    const { replica } = await (admission ? this.#on(volume, admission.disk) : this.#newest(volume));
+    return { replica, admission };
   }
 
-  async #get(volume: VolumeId): Promise<Hosted> {
-    await this.#openLate(volume);
-    const hosted = this.#hosted.get(volume);
-    if (!hosted) throw notHere(volume);
+  /** The replicas of the volume that are open. */
+  #of(volume: VolumeId): Hosted[] {
+    return [...this.#disks.values()].flatMap((disk) => this.#hosted.get(placeOf(volume, disk)) ?? []);
+  }
+
+  /** `unavailable` where it is not open, or not yet: what it holds is not known. */
+  #diskOf(diskId: DiskId): Disk {
+    const disk = this.#disks.get(diskId);
+    if (!disk) throw new HoldfastError('unavailable', `disk ${diskId} is not open on this node`);
+    return disk;
+  }
+
+  async #on(volume: VolumeId, diskId: DiskId): Promise<Hosted> {
+    const place = placeOf(volume, this.#diskOf(diskId));
+    const unopened = this.#unopened.get(place);
+    if (unopened) await this.#openLate(unopened);
+    const hosted = this.#hosted.get(place);
+    if (!hosted) throw notHere(volume, diskId);
     return hosted;
+  }
+
+  async #newest(volume: VolumeId): Promise<Hosted> {
+    await this.#openAll(volume);
+    const newest = this.#of(volume).sort((one, other) => other.replica.state.epoch - one.replica.state.epoch)[0];
+    if (!newest) throw notHere(volume);
+    return newest;
   }
 }
 
@@ -422,8 +494,9 @@ async function endSession(hosted: Hosted, reason: HoldfastError): Promise<void> 
   hosted.session = undefined;
 }
 
-function notHere(volume: VolumeId): HoldfastError {
-  return new HoldfastError('not-found', `no replica of volume ${volume} on this node`);
+function notHere(volume: VolumeId, diskId?: DiskId): HoldfastError {
+  const where = diskId === undefined ? 'on this node' : `on disk ${diskId} of this node`;
+  return new HoldfastError('not-found', `no replica of volume ${volume} ${where}`);
 }
 
 function replicasOf(disk: Disk): string {

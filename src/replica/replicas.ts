@@ -8,9 +8,10 @@ export interface Replicas {
   create(volume: VolumeId, disk: DiskId, capacityBytes: number): Promise<void>;
   /**
    * Moves the replica to its disk's trash: `deleted`, to go soon; `unnamed`, since no record names it, to be kept for a
-   * grace period. Missing: nothing happens. In use by a writer → it is fenced off first.
+   * grace period. Missing: nothing happens. In use by a writer → it is fenced off first. `disk`: only one that is there.
    */
-  remove(volume: VolumeId, reason: RemovalReason): Promise<void>;
+  remove(volume: VolumeId, reason: RemovalReason, disk?: DiskId): Promise<void>;
+  /** One that can't be opened now is told with no more than its place. */
   list(): Promise<ReplicaSummary[]>;
 }
 

@@ -53,24 +53,24 @@ export interface ReplicaSession extends Stage {
   serving(): Promise<void>;
 }
 
-/** A session asks for admission with the epoch and session that stand in the volume's record. */
+/** A session asks for admission with what stands in the volume's record. */
 export interface Admission {
   readonly epoch: number;
   readonly session: string;
+  /** The replica's disk. A node may have an older replica of the volume on another one, which must not be taken for it. */
+  readonly disk: string;
 }
 
 /** The name of a replica's export for a session. The plain volume id opens it for reading only. */
-export function sessionExportName(volume: string, admission: Admission): string {
-  return `${volume}/${admission.epoch}/${admission.session}`;
+export function sessionExportName(volume: string, { epoch, session, disk }: Admission): string {
+  return `${volume}/${epoch}/${session}/${disk}`;
 }
 
 /** The reverse of sessionExportName; `admission` is undefined for a plain volume id. Undefined: neither. */
 export function parseExportName(name: string): { volume: string; admission: Admission | undefined } | undefined {
-  const match = /^(vol-[0-9a-f]{32})(?:\/([1-9][0-9]{0,14})\/([0-9a-f]{32}))?$/.exec(name);
+  const match = /^(vol-[0-9a-f]{32})(?:\/([1-9][0-9]{0,14})\/([0-9a-f]{32})\/([A-Za-z0-9-]{1,64}))?$/.exec(name);
   if (!match) return undefined;
-  const [, volume = '', epoch, session] = match;
-  return {
-    volume,
-    admission: epoch === undefined || session === undefined ? undefined : { epoch: Number(epoch), session },
-  };
+  const [, volume = '', epoch, session, disk] = match;
+  const isPlain = epoch === undefined || session === undefined || disk === undefined;
+  return { volume, admission: isPlain ? undefined : { epoch: Number(epoch), session, disk } };
 }

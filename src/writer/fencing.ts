@@ -5,7 +5,7 @@ import type { VolumeRecord } from '../model/records.js';
 import type { ReplicaSession } from '../replica/session.js';
 import { inSyncOf } from './membership.js';
 import { judgeUsable, type UsableVerdict } from './rules.js';
-import type { WriterNode } from './writer-node.js';
+import { admissionTo, type WriterNode } from './writer-node.js';
 
 /** A fenced replica. */
 export interface Fenced {
@@ -84,10 +84,10 @@ export class Fencing {
 
   async #fence(name: NodeName): Promise<void> {
     const { io } = this.node;
-    const admission = { epoch: this.record.epoch, session: this.session };
     while (!this.#over) {
       const askedAt = io.clock.now();
       try {
+        const admission = admissionTo(this.record, name, this.session);
         this.#keep(name, { session: await this.node.connect(name, this.record.id, admission), askedAt });
         break;
       } catch (error) {

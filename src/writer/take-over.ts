@@ -111,7 +111,8 @@ async function claimRecord(
   for (;;) {
     const known = await readRecord(node, volume, deadline);
     const { record } = known;
-    if (resume && record.writer?.node !== node.name) {
+    // A writer without a device is nobody's attachment: the one before it had ended.
+    if (resume && (record.writer?.node !== node.name || record.writer.maintenance === true)) {
       tellEnded(node, record);
       throw new HoldfastError(
         'fenced',

@@ -2,9 +2,11 @@ import { bounded } from '../base/bounded.js';
 import type { Log } from '../base/log.js';
 import { type Meters, NO_METERS } from '../base/meters.js';
 import type { Io } from '../io/io.js';
+import { HoldfastError } from '../base/errors.js';
 import { decided } from '../model/decisions.js';
-import type { NodeName, VolumeId } from '../model/ids.js';
+import type { NodeName, SessionId, VolumeId } from '../model/ids.js';
 import type { Layout } from '../model/layout.js';
+import type { VolumeRecord } from '../model/records.js';
 import type { Admission, ReplicaSession } from '../replica/session.js';
 import type { NoteDecision, VolumeRecords } from './membership.js';
 import type { ResyncBounds } from './resync-bounds.js';
@@ -39,6 +41,13 @@ export function metersOf(node: WriterNode): Meters {
 /** Puts decisions of this node into records. */
 export function noteOf({ name, wallClock }: Pick<WriterNode, 'name' | 'wallClock'>): NoteDecision {
   return (record, what) => decided(record, { at: wallClock(), by: name, what });
+}
+
+/** What a session of the record's writer asks for on `node`. `not-found`: the record names no replica there. */
+export function admissionTo({ id, epoch, replicas }: VolumeRecord, node: NodeName, session: SessionId): Admission {
+  const named = replicas.find((replica) => replica.node === node);
+  if (!named) throw new HoldfastError('not-found', `the record of volume ${id} names no replica on node ${node}`);
+  return { epoch, session, disk: named.disk };
 }
 
 /** A step of a session that no member watches: without an answer for `answerMs` the session ends (`unavailable`). */

@@ -101,13 +101,17 @@ export class PathCluster {
 export class PathNode {
   path!: DataPath;
   readonly meters = new MeterBook(rowsOf('node'));
+  /** What is mounted at its next start, the first one first. */
+  disks: string[];
   #port = 0;
   #running = false;
 
   constructor(
     private readonly cluster: PathCluster,
     readonly name: NodeName,
-  ) {}
+  ) {
+    this.disks = [`disk-${name}`];
+  }
 
   async start(): Promise<void> {
     const { store, timing, expired, directory } = this.cluster;
@@ -142,7 +146,7 @@ export class PathNode {
         dataAddress: (node) => Promise.resolve(this.cluster.node(node).address),
       },
     });
-    await this.path.openDisk(`disk-${this.name}`, join(directory, this.name), '1');
+    for (const disk of this.disks) await this.path.openDisk(disk, join(directory, disk), '1');
     this.#port = await this.path.listen();
     this.#running = true;
   }
@@ -174,16 +178,15 @@ export class PathNode {
   /** The byte at each offset of the replica here, whoever writes it. */
   async peek(volume: VolumeId, offsets: readonly number[]): Promise<number[]> {
     const io = createNodeIo();
-    const client = await NbdClient.connect({ io, address: this.address, exportName: volume, timeoutMs: 2_000 });
-    const slab = io.slab(MIB);
-    const bytes: number[] = [];
-    for (const offset of offsets) {
-      const lease = await client.read(offset, 4096, slab);
-      bytes.push(lease.bytes[0] ?? -1);
-      lease.release();
-    }
-    client.close();
-    return bytes;
+    return bytesAt(
+      await NbdClient.connect({ io, address: this.address, exportName: volume, timeoutMs: 2_000 }),
+      offsets,
+    );
+  }
+
+  /** The byte at each offset, as the volume's writer here reads it. */
+  async read(volume: VolumeId, offsets: readonly number[]): Promise<number[]> {
+    return bytesAt(await this.client(volume), offsets);
   }
 
   /** Writes a page of one byte at each offset. */
@@ -201,4 +204,16 @@ export class PathNode {
       client.close();
     }
   }
+}
+
+async function bytesAt(client: NbdClient, offsets: readonly number[]): Promise<number[]> {
+  const slab = createNodeIo().slab(MIB);
+  const bytes: number[] = [];
+  for (const offset of offsets) {
+    const lease = await client.read(offset, 4096, slab);
+    bytes.push(lease.bytes[0] ?? -1);
+    lease.release();
+  }
+  client.close();
+  return bytes;
 }

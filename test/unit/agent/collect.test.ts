@@ -54,6 +54,15 @@ describe('replicas without a record', () => {
     }
   });
 
+  it('are those on another disk than the one that the record names here', async () => {
+    const { store, replicas, look } = setUp();
+    await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME, { node: 'node-1' }));
+    replicas.disk = 'disk-older';
+    await look(0);
+    await look(600_000);
+    expect(replicas.held.size).toBe(0);
+  });
+
   it('begin their grace time anew when a record named them in between', async () => {
     const { store, replicas, look } = setUp();
     await look(0);

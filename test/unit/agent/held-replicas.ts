@@ -3,6 +3,7 @@ import type { Replicas, ReplicaSummary } from '../../../src/replica/replicas.js'
 /** Replicas that are nothing but their list. */
 export class HeldReplicas implements Replicas {
   readonly held = new Set<string>();
+  disk = 'disk-0000000000000001';
 
   openDisk(): Promise<ReplicaSummary[]> {
     return this.list();
@@ -20,7 +21,7 @@ export class HeldReplicas implements Replicas {
 
   list(): Promise<ReplicaSummary[]> {
     const rest = {
-      disk: 'disk-1',
+      disk: this.disk,
       capacityBytes: 1,
       epoch: 1,
       crashMark: false,

@@ -66,7 +66,9 @@ describe('the node agent', () => {
 
   it('makes, lists and removes replicas', async () => {
     await client.createReplica(VOLUME, 'disk-1', 1024 ** 2);
-    expect(await client.listReplicas()).toMatchObject([{ volume: VOLUME, disk: 'disk-1', capacityBytes: 1 }]);
+    expect(await client.listReplicas()).toMatchObject([
+      { volume: VOLUME, disk: 'disk-0000000000000001', capacityBytes: 1 },
+    ]);
     await client.removeReplica(VOLUME);
     expect(await client.listReplicas()).toEqual([]);
   });

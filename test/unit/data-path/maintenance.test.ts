@@ -165,3 +165,18 @@ describe('with failover manual', () => {
     });
   });
 });
+
+describe('an attachment that lived before', () => {
+  it('has ended where a writer without a device came after it, though on its own node', async () => {
+    cluster = await PathCluster.create(['a', 'b']);
+    const volume = await cluster.addVolume(1, ['a', 'b']);
+    const { epoch } = await cluster.record(volume);
+    await cluster.change(volume, (record) => ({
+      ...record,
+      epoch: epoch + 1,
+      writer: { node: 'a', session: 'f'.repeat(32), maintenance: true },
+    }));
+    await expect(cluster.node('a').path.attach(volume, true, ATTACH_MS)).rejects.toMatchObject({ code: 'fenced' });
+    await cluster.node('a').path.attach(volume, false, ATTACH_MS);
+  });
+});

@@ -3,6 +3,7 @@ import { volumeKey } from '../../../src/model/ids.js';
 import { CAPACITY, PathCluster } from '../../support/path-cluster.js';
 
 const MIB = 1024 * 1024;
+const PAGE = 4096;
 const ATTACH_MS = 8_000;
 
 let cluster: PathCluster;
@@ -137,5 +138,62 @@ describe('resyncs', () => {
     });
     expect(most).toBeGreaterThan(0);
     expect(most).toBeLessThanOrEqual(2);
+  });
+});
+
+describe('a replica that was away for a moment', () => {
+  it('is sent the blocks that changed, though their regions hold much more', async () => {
+    cluster = await PathCluster.create(['a', 'b']);
+    const volume = await cluster.addVolume(1, ['a', 'b']);
+    const [a, b] = [cluster.node('a'), cluster.node('b')];
+    await a.path.attach(volume, false, ATTACH_MS);
+    const all = Array.from({ length: 128 }, (_, page) => 4 * MIB + page * PAGE);
+    await a.write(volume, all, 1);
+    await b.stop();
+    await cluster.until(async () => (await cluster.replicas(volume)).join() === 'a*,b');
+    const changed = [all[3], all[5], all[70]].map((offset) => offset ?? 0);
+    await a.write(volume, changed, 2);
+    await b.start();
+    await cluster.until(async () => (await cluster.replicas(volume)).join() === 'a*,b*');
+    // The two that are near each other are sent in one, with what lies between.
+    expect(a.copiedBytes(volume)).toBe(4 * PAGE);
+    await a.path.release(volume, ATTACH_MS);
+    expect(await b.peek(volume, all)).toEqual(all.map((offset) => (changed.includes(offset) ? 2 : 1)));
+  });
+});
+
+describe('an older replica on another disk of a node', () => {
+  it('is never taken for the one that the record names, whichever disk is opened first', async () => {
+    cluster = await PathCluster.create(['a', 'b']);
+    const volume = await cluster.addVolume(1, ['a', 'b']);
+    const [a, b] = [cluster.node('a'), cluster.node('b')];
+    await b.path.attach(volume, false, ATTACH_MS);
+    await b.write(volume, [0], 1);
+    // The node comes back without that disk, and gets another replica on a second one.
+    await a.stop();
+    await cluster.until(async () => (await cluster.replicas(volume)).join() === 'a,b*');
+    a.disks = ['disk-a-second'];
+    await a.start();
+    await a.path.createReplica(volume, 'disk-a-second', CAPACITY);
+    await cluster.change(volume, (record) => ({
+      ...record,
+      replicas: record.replicas.map((one) => (one.node === 'a' ? { ...one, disk: 'disk-a-second' } : one)),
+    }));
+    await b.path.refresh(volume);
+    await cluster.until(async () => (await cluster.replicas(volume)).join() === 'a*,b*');
+    await b.write(volume, [0], 2);
+    await b.path.release(volume, ATTACH_MS);
+    await a.stop();
+    a.disks = ['disk-a', 'disk-a-second'];
+    await a.start();
+    expect(a.path.listReplicas().map(({ disk }) => disk)).toEqual(['disk-a', 'disk-a-second']);
+    await b.stop();
+
+    await a.path.attach(volume, false, ATTACH_MS);
+    expect(await a.read(volume, [0])).toEqual([2]);
+    expect(await cluster.replicas(volume)).toEqual(['a*', 'b']);
+    await a.path.removeReplica(volume, 'unnamed', 'disk-a');
+    expect(a.path.listReplicas().map(({ disk }) => disk)).toEqual(['disk-a-second']);
+    expect(await a.read(volume, [0])).toEqual([2]);
   });
 });

@@ -186,9 +186,13 @@ describe('a replica', () => {
   it('counts the sessions it refuses, by reason', async () => {
     const [a, b] = await twoNodes();
     await a.attach();
-    await expect(b.host.admit(VOLUME, { epoch: 1, session: 'f'.repeat(32) })).rejects.toMatchObject({ code: 'fenced' });
+    await expect(b.host.admit(VOLUME, { epoch: 1, session: 'f'.repeat(32), disk: 'disk-b' })).rejects.toMatchObject({
+      code: 'fenced',
+    });
     const unknown = VOLUME.replace(/^vol-a/, 'vol-b');
-    await expect(b.host.admit(unknown, { epoch: 1, session: 'x' })).rejects.toMatchObject({ code: 'not-found' });
+    await expect(b.host.admit(unknown, { epoch: 1, session: 'x', disk: 'disk-b' })).rejects.toMatchObject({
+      code: 'not-found',
+    });
     expect(counted(b, 'replica_sessions_refused_total', { reason: 'fenced' })).toBe(1);
     expect(counted(b, 'replica_sessions_refused_total', { reason: 'not-found' })).toBe(1);
     expect(b.told.of('fenced writer refused')).toEqual([expect.objectContaining({ level: WARN, epoch: 1 })]);

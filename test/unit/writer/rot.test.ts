@@ -130,7 +130,7 @@ describe('a block that has rotted', () => {
     const plain = await connect(VOLUME);
     await expect(plain.read(0, BLOCK, a.slab)).rejects.toSatisfy((error) => codeOf(error) === 'io-error');
     plain.close();
-    const session = await connect(`${VOLUME}/9/${'5'.repeat(32)}`);
+    const session = await connect(`${VOLUME}/9/${'5'.repeat(32)}/disk-a`);
     await expect(session.read(0, BLOCK, a.slab)).rejects.toSatisfy((error) => codeOf(error) === 'corrupt');
     session.close();
   });

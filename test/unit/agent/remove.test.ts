@@ -1,0 +1,73 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { removeUnnamed } from '../../../src/agent/remove.js';
+import { volumeKey } from '../../../src/model/ids.js';
+import type { VolumeRecord } from '../../../src/model/records.js';
+import type { RemovalReason, Replicas } from '../../../src/replica/replicas.js';
+import { MemoryStore } from '../../../src/store/memory-store.js';
+import { volumeRecord } from '../csi/node-fakes.js';
+
+const VOLUME = `vol-${'a'.repeat(32)}`;
+const [DISK, OTHER_DISK] = ['disk-1', 'disk-2'];
+const SUMMARY = { capacityBytes: 1, epoch: 1, crashMark: false, openRegions: 0, damagedBlocks: 0, writerHeard: false };
+
+/** Disks with a replica of the volume. */
+let disks: Set<string>;
+let store: MemoryStore;
+const replicas: Pick<Replicas, 'remove' | 'list'> = {
+  remove: (volume: string, reason: RemovalReason, disk?: string) => {
+    expect([volume, reason]).toEqual([VOLUME, 'deleted']);
+    for (const held of [...disks]) if (disk === undefined || disk === held) disks.delete(held);
+    return Promise.resolve();
+  },
+  list: () => Promise.resolve([...disks].map((disk) => ({ volume: VOLUME, disk, ...SUMMARY }))),
+};
+
+beforeEach(() => {
+  disks = new Set([DISK]);
+  store = new MemoryStore();
+});
+
+function record(phase: VolumeRecord['phase'], node = 'node-1', id = VOLUME): Promise<unknown> {
+  const replica = { node, disk: DISK, inSync: true };
+  return store.create('volume', volumeKey(VOLUME), { ...volumeRecord(id), phase, replicas: [replica] });
+}
+
+function remove(): Promise<void> {
+  return removeUnnamed({ store, replicas: replicas as Replicas, nodeName: 'node-1' }, VOLUME);
+}
+
+describe('a request to remove a replica', () => {
+  it.each(['creating', 'ready'] as const)('is refused where the record of a volume in %s names it', async (phase) => {
+    await record(phase);
+    await expect(remove()).rejects.toMatchObject({ code: 'failed-precondition' });
+    expect([...disks]).toEqual([DISK]);
+  });
+
+  it('takes away what an earlier try to make the volume left on another disk, and nothing else', async () => {
+    disks.add(OTHER_DISK);
+    await record('creating');
+    await remove();
+    expect([...disks]).toEqual([DISK]);
+    await expect(remove()).rejects.toMatchObject({ code: 'failed-precondition' });
+  });
+
+  it('is carried out where the volume is being deleted, or its record names other nodes', async () => {
+    await record('deleting');
+    await remove();
+    expect([...disks]).toEqual([]);
+    disks.add(DISK);
+    store = new MemoryStore();
+    await record('creating', 'node-2');
+    await remove();
+    expect([...disks]).toEqual([]);
+  });
+
+  it('is carried out where there is no record, or that of another volume under its name', async () => {
+    await remove();
+    expect([...disks]).toEqual([]);
+    disks.add(DISK);
+    await record('ready', 'node-1', `${VOLUME.slice(0, 28)}bbbbbbbb`);
+    await remove();
+    expect([...disks]).toEqual([]);
+  });
+});
