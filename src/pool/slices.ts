@@ -7,6 +7,17 @@ import type { Layout } from '../model/layout.js';
 /** Open files of one replica; beyond it the least recently used idle ones are closed. */
 const MAX_OPEN_SLICES = 64;
 
+/** Files of one replica that are synced at once. */
+const SYNCS_AT_ONCE = 8;
+
+/** What a row of slices is told by its replica, and tells it. */
+export interface SlicesParts {
+  /** Slices with writes of an earlier process that no sync may have covered. */
+  readonly unsynced: ReadonlySet<number>;
+  /** A sync has failed. It is told to nobody else before this has resolved; where it rejects, the next sync calls again. */
+  readonly lost: (cause: HoldfastError) => Promise<void>;
+}
+
 interface Slice {
   readonly index: number;
   readonly file: Promise<File>;
@@ -24,28 +35,29 @@ export class Slices {
   readonly #open = new Map<number, Slice>();
   /** Slices with writes that no sync has covered. */
   #dirty = new Set<number>();
+  /** Those of which a sync is under way, and has yet to cover them. */
+  #syncing = new Set<number>();
   readonly #syncs = new GroupCommit(() => this.#syncDirty());
   #closing = false;
   /** The first failure of a sync. The kernel may have dropped what it could not write, so no later sync can succeed. */
   #lost: HoldfastError | undefined;
+  #lossIsTold = false;
 
   private constructor(
     private readonly files: Files,
     private readonly directory: string,
     private readonly sliceBytes: number,
+    private readonly parts: SlicesParts,
   ) {}
 
-  /**
-   * Opens the row in `directory`. What an earlier process wrote may not be synced, so every slice there counts as
-   * written until the first sync.
-   */
-  static async open(files: Files, directory: string, { sliceBytes }: Layout): Promise<Slices> {
-    const slices = new Slices(files, directory, sliceBytes);
+  /** Opens the row in `directory`. */
+  static async open(files: Files, directory: string, { sliceBytes }: Layout, parts: SlicesParts): Promise<Slices> {
+    const slices = new Slices(files, directory, sliceBytes, parts);
     for (const name of await files.list(directory)) {
       if (!/^[0-9a-f]{8}$/.test(name)) continue;
       const index = Number.parseInt(name, 16);
       slices.#present.add(index);
-      slices.#dirty.add(index);
+      if (parts.unsynced.has(index)) slices.#dirty.add(index);
     }
     return slices;
   }
@@ -114,23 +126,35 @@ export class Slices {
   }
 
   async #syncDirty(): Promise<void> {
-    if (this.#lost) throw this.#lost;
-    const dirty = this.#dirty;
-    this.#dirty = new Set();
-    try {
-      for (const index of dirty) await this.#with(index, (file) => file.sync());
-    } catch (error) {
-      this.#lost = asHoldfastError(error, 'io-error');
-      throw this.#lost;
+    if (!this.#lost) {
+      const failure = await this.#trySync();
+      if (failure === undefined) return;
+      this.#lost = failure;
+      // Files that are being closed tell nothing of the disk.
+      this.#lossIsTold = this.#closing;
     }
+    if (!this.#lossIsTold) await this.parts.lost(this.#lost);
+    this.#lossIsTold = true;
+    throw this.#lost;
   }
 
-  async #change(index: number, change: (file: File) => Promise<void>): Promise<void> {
-    try {
-      await this.#with(index, change);
-    } finally {
-      this.#dirty.add(index);
-    }
+  /** Resolves to the first failure when no sync is under way any more. */
+  async #trySync(): Promise<HoldfastError | undefined> {
+    this.#syncing = this.#dirty;
+    this.#dirty = new Set();
+    // All take from one row.
+    const dirty = this.#syncing.values();
+    const syncSome = async (): Promise<void> => {
+      for (const index of dirty) await this.#with(index, (file) => file.sync()).then(() => this.#syncing.delete(index));
+    };
+    const ends = await Promise.allSettled(Array.from({ length: SYNCS_AT_ONCE }, syncSome));
+    const failed = ends.find((end) => end.status === 'rejected');
+    return failed && asHoldfastError(failed.reason, 'io-error');
+  }
+
+  /** What failed may be written in part, so it counts too. */
+  #change(index: number, change: (file: File) => Promise<void>): Promise<void> {
+    return this.#with(index, (file) => change(file).finally(() => this.#dirty.add(index)));
   }
 
   async #with<T>(index: number, use: (file: File) => Promise<T>): Promise<T> {
@@ -142,7 +166,7 @@ export class Slices {
     } finally {
       slice.users--;
       if (this.#open.size > MAX_OPEN_SLICES) this.#closeIdle();
-      // Too many to close are unsynced: a failure of this sync is kept and told by the next one.
+      // Too many to close are unsynced. A failure of this sync is kept, and told by the next one.
       if (this.#open.size > 4 * MAX_OPEN_SLICES) void this.sync().catch(() => undefined);
     }
   }
@@ -198,7 +222,7 @@ export class Slices {
   #closeIdle(): void {
     for (const slice of this.#open.values()) {
       if (this.#open.size <= MAX_OPEN_SLICES) return;
-      if (slice.users > 0 || this.#dirty.has(slice.index)) continue;
+      if (slice.users > 0 || this.#dirty.has(slice.index) || this.#syncing.has(slice.index)) continue;
       this.#open.delete(slice.index);
       // Nothing is lost by a failing close: what was written has been synced.
       void slice.file.then((file) => file.close()).catch(() => undefined);

@@ -62,8 +62,8 @@ export class CheckedData {
   }
 
   /** Reads, and tells what the checksums say of it. */
-  async examine(offset: number, into: Uint8Array): Promise<Verdict['state']> {
-    return (await this.#check(offset, into, false)).state;
+  examine(offset: number, into: Uint8Array): Promise<Verdict> {
+    return this.#check(offset, into, false);
   }
 
   write(offset: number, bytes: Uint8Array, open: OpenRegions): Promise<void> {
@@ -217,7 +217,7 @@ export class CheckedData {
     this.log.error({ ...this.place, offset, blocks: 1, reason }, 'data on disk can not be read');
   }
 
-  /** Where the disk has lost writes that were never flushed, that is no damage, but a crash (R10): a sync tells. */
+  /** Where the disk has lost writes that were never flushed, that is no damage, but a crash (R10): a sync tells, and marks. */
   async #found(bad: readonly number[], reason: string): Promise<void> {
     try {
       await this.slices.sync();

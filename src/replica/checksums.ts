@@ -281,6 +281,13 @@ export interface Verdict {
   readonly bad: readonly number[];
 }
 
+/** What a verdict says of a part. One on a whole that is partly bad vouches for nothing in it. */
+export function stateOfPart({ state, bad }: Verdict, offset: number, length: number): Verdict['state'] {
+  if (state !== 'corrupt') return state;
+  const isIn = (block: number): boolean => block * BLOCK_BYTES < offset + length && (block + 1) * BLOCK_BYTES > offset;
+  return bad.some(isIn) ? 'corrupt' : 'unverified';
+}
+
 const VERIFIED: Verdict = { state: 'verified', bad: [] };
 export const UNVERIFIED: Verdict = { state: 'unverified', bad: [] };
 

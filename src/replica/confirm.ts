@@ -5,6 +5,9 @@ import type { Export, Stage } from '../nbd/stage.js';
 /** The export on which a peer asks for confirmations (R9). It has no data. */
 export const CONFIRM_EXPORT = '@confirm';
 
+/** So many questions fit in one private command, and so do their answers: each takes less than 128 bytes. */
+export const QUESTIONS_AT_ONCE = 4_096;
+
 export interface Question {
   readonly volume: VolumeId;
   readonly epoch: number;

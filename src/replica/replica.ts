@@ -9,12 +9,12 @@ import type { Stage } from '../nbd/stage.js';
 import { Slices } from '../pool/slices.js';
 import { CheckedData } from './checked-data.js';
 import { ChecksumFile } from './checksum-file.js';
-import { Checksums, type Verdict } from './checksums.js';
+import { Checksums, stateOfPart, type Verdict } from './checksums.js';
 import { Damage } from './damage.js';
 import { DiskMeter } from './disk-meter.js';
 import { FORMAT, HeaderFile, type ReplicaHeader } from './header.js';
 import type { LossNotes } from './loss-notes.js';
-import { RegionTable, type Run } from './region-table.js';
+import { OPEN, RegionTable, type Run } from './region-table.js';
 import { RowCache } from './row-cache.js';
 
 const HEADER = 'header';
@@ -50,7 +50,6 @@ export class Replica implements Stage {
     private readonly io: Io,
     private readonly log: Log,
     private readonly layout: Layout,
-    private readonly notes: LossNotes | undefined,
     private readonly header: HeaderFile,
     private readonly regions: RegionTable,
     private readonly data: CheckedData,
@@ -111,7 +110,10 @@ export class Replica implements Stage {
     try {
       const { volume, damage: kept } = header.value;
       const table = (regions = await Replica.#openTable(io, layout, directory, header.value));
-      const slices = await Slices.open(io.files, `${directory}/${DATA}`, layout);
+      const slices = await Slices.open(io.files, `${directory}/${DATA}`, layout, {
+        unsynced: slicesOfOpenRegions(table, layout),
+        lost: (cause) => markLoss(log, notes, header, cause),
+      });
       const damage = new Damage(kept, (ranges) => header.change({ damage: ranges }));
       if (rows !== 'off') {
         const readData = (offset: number, into: Uint8Array): Promise<void> => slices.read(offset, into);
@@ -120,7 +122,7 @@ export class Replica implements Stage {
       }
       const data = new CheckedData({ slices, checksums, damage, meter, log, place: { volume, disk } });
       await Replica.#begin(log, notes, header, table, incarnation);
-      return new Replica(io, log, layout, notes, header, table, data, checksums, damage, meter);
+      return new Replica(io, log, layout, header, table, data, checksums, damage, meter);
     } catch (error) {
       await Promise.allSettled([header.close(), regions?.closeFile(), checksums?.close()]);
       throw error;
@@ -152,6 +154,8 @@ export class Replica implements Stage {
       await header.change({ crashMark: true });
       if (noted) await notes?.remove(value.volume);
     }
+    // R1: an entry that was read as open may be in the page cache only, where a killed process wrote it.
+    if (!value.stoppedClean) await regions.saveOpen();
     await header.change({ incarnation, stoppedClean: false });
   }
 
@@ -193,14 +197,8 @@ export class Replica implements Stage {
     await this.#changed(offset, length, fua);
   }
 
-  /** A failed sync may have lost acknowledged writes: the mark is made durable before the failure is told (R10). */
-  async flush(): Promise<void> {
-    try {
-      await this.data.sync();
-    } catch (error) {
-      await this.#markCrashed(error);
-      throw error;
-    }
+  flush(): Promise<void> {
+    return this.data.sync();
   }
 
   async trim(offset: number, length: number, fua: boolean): Promise<void> {
@@ -221,13 +219,19 @@ export class Replica implements Stage {
     return this.data.extents(offset, length);
   }
 
+  /** One digest for each block of `blockBytes`; the last one may be shorter. */
   async digests(offset: number, length: number, blockBytes: number, slab: Slab): Promise<PieceDigest[]> {
     const digests: PieceDigest[] = [];
-    for (let at = offset; at < offset + length; at += blockBytes) {
-      const lease = await slab.take(Math.min(blockBytes, offset + length - at));
+    const stepBytes = Math.max(1, Math.floor(this.layout.compareBytes / blockBytes)) * blockBytes;
+    for (let at = offset; at < offset + length; at += stepBytes) {
+      const lease = await slab.take(Math.min(stepBytes, offset + length - at));
       try {
-        const state = await this.data.examine(at, lease.bytes);
-        digests.push({ state, digest: state === 'corrupt' ? '' : this.io.digest(lease.bytes) });
+        const verdict = await this.data.examine(at, lease.bytes);
+        for (let from = 0; from < lease.bytes.length; from += blockBytes) {
+          const block = lease.bytes.subarray(from, from + blockBytes);
+          const state = stateOfPart(verdict, at + from, block.length);
+          digests.push({ state, digest: state === 'corrupt' ? '' : this.io.digest(block) });
+        }
       } finally {
         lease.release();
       }
@@ -338,15 +342,29 @@ export class Replica implements Stage {
     if (fua || mended) await this.flush();
     if (mended) await this.damage.mend(offset, length);
   }
+}
 
-  async #markCrashed(cause: unknown): Promise<void> {
-    this.log.error({ volume: this.volume, reason: messageOf(cause) }, 'flush failed: replica is marked');
-    // The note is a second chance for the mark, never in its way.
-    const told = (err: unknown): void => this.log.warn({ volume: this.volume, err }, 'a failed flush can not be noted');
-    await this.notes?.make(this.volume).catch(told);
-    await this.markCrashed();
-    await this.notes?.remove(this.volume).catch(told);
+/**
+ * The slices that may hold writes of an earlier process which were never synced: a region is closed only when what it
+ * holds has been flushed (R2).
+ */
+function slicesOfOpenRegions(table: RegionTable, layout: Layout): Set<number> {
+  const slices = new Set<number>();
+  for (let region = 0; table.openCount() > 0 && region < table.regions; region++) {
+    if (table.entry(region) === OPEN) slices.add(Math.floor(layout.rangeOf(region).offset / layout.sliceBytes));
   }
+  return slices;
+}
+
+/** A failed sync may have lost acknowledged writes: the mark is made durable before the failure is told (R10). */
+async function markLoss(log: Log, notes: LossNotes | undefined, header: HeaderFile, cause: unknown): Promise<void> {
+  const { volume } = header.value;
+  log.error({ volume, reason: messageOf(cause) }, 'flush failed: replica is marked');
+  // The note is a second chance for the mark, never in its way.
+  const told = (err: unknown): void => log.warn({ volume, err }, 'a failed flush can not be noted');
+  await notes?.make(volume).catch(told);
+  await header.change({ crashMark: true });
+  await notes?.remove(volume).catch(told);
 }
 
 function parentOf(path: string): string {

@@ -10,7 +10,7 @@ import { Member } from './member.js';
 import { Membership } from './membership.js';
 import { afterDrop, mayRetire, mayShrinkTo } from './rules.js';
 import type { TakenOver } from './take-over.js';
-import { inTime, metersOf, noteOf, type WriterNode } from './writer-node.js';
+import { admissionTo, inTime, metersOf, noteOf, type WriterNode } from './writer-node.js';
 
 const RECONNECT_PAUSE_MS = 200;
 const SWEEP_MS = 500;
@@ -49,7 +49,7 @@ export class ReplicaSet {
   readonly #returning = new Set<Member>();
   readonly #confirming = new Map<Member, () => void>();
   #looking = false;
-  /** What the last in-sync replica refused with, until it has answered again. */
+  /** What the last in-sync replica refused with, until it has answered again or is back. */
   #refusal: { readonly node: NodeName; readonly reason: string } | undefined;
   #target: Member | undefined;
   #required: ReadonlySet<NodeName>;
@@ -66,9 +66,7 @@ export class ReplicaSet {
     this.#required = this.membership.inSync;
     this.fanOut = new FanOut(
       () => this.#required,
-      (name) => {
-        if (this.#refusal?.node === name) this.#refusal = undefined;
-      },
+      (name) => this.#works(name),
       (name, error) => this.fail(name, error),
     );
     for (const [name, { session, askedAt }] of taken.fenced) {
@@ -128,7 +126,7 @@ export class ReplicaSet {
    */
   async openSession(name: NodeName): Promise<ReplicaSession> {
     const { io, timing } = this.node;
-    const admission = { epoch: this.membership.epoch, session: this.taken.session };
+    const admission = admissionTo(this.record, name, this.taken.session);
     const opening = this.node.connect(name, this.record.id, admission);
     const session = await bounded(io.clock, timing.answerMs, `a session on ${name}`, opening, (late) => late.end());
     await inTime(this.node, name, session, () => session.grow(this.owner.sizeBytes));
@@ -370,11 +368,17 @@ export class ReplicaSet {
       return false;
     }
     member.connect(session, askedAt);
+    this.#works(member.node);
     this.node.log.info({ volume: this.record.id, replica: member.node }, 'replica is back');
     this.fanOut.resend(member);
     this.changed.notify();
     this.#dropWaiting();
     return true;
+  }
+
+  /** What it refused with before is no reason to wait any more. */
+  #works(name: NodeName): void {
+    if (this.#refusal?.node === name) this.#refusal = undefined;
   }
 
   #isConnected(name: NodeName): boolean {

@@ -1,8 +1,10 @@
 import { asHoldfastError, codeOf, HoldfastError } from '../base/errors.js';
 import type { Counter } from '../base/meters.js';
-import type { Slab } from '../io/io.js';
-import type { Layout } from '../model/layout.js';
+import { PAGE_BYTES, type Slab } from '../io/io.js';
+import type { Layout, Range } from '../model/layout.js';
 import { OPEN, type Run } from '../replica/region-table.js';
+import type { PieceDigest } from '../replica/replica.js';
+import type { ReplicaSession } from '../replica/session.js';
 import { readCopy } from './equalise.js';
 import type { Member } from './member.js';
 import type { RangeLocks } from './range-locks.js';
@@ -12,6 +14,9 @@ import { mayTakeEntry, mustCopy } from './rules.js';
 
 /** So often a piece that is bad on the source is mended before the resync gives up. */
 const MAX_MENDS = 2;
+
+/** Parts of a piece that lie so near to each other are copied in one. */
+const JOINED_BYTES = 4 * PAGE_BYTES;
 
 /** Regions after whose copy the target is flushed and takes the source's entries. */
 const ENTRY_BATCH = 64;
@@ -129,17 +134,31 @@ export class Resync {
       if (!empty) await target.ask((session) => session.zero(at, length, false, false));
       return 0;
     }
-    if (!empty) {
-      const ours = await this.#askSource(source, (member) =>
-        member.ask((session) => session.digests(at, length, length)),
+    for (const part of empty ? [{ offset: at, length }] : await this.#differing(source, at, length)) {
+      const data = await this.#askSource(source, (member) =>
+        readCopy(member, part.offset, part.length, this.writer.slab),
       );
-      const theirs = await target.ask((session) => session.digests(at, length, length));
-      if (ours[0]?.state !== 'corrupt' && ours[0]?.digest === theirs[0]?.digest) return length;
+      await target.ask((session) => session.write(part.offset, data, false)).finally(() => data.release());
+      this.writer.copied.add(part.length);
     }
-    const data = await this.#askSource(source, (member) => readCopy(member, at, length, this.writer.slab));
-    await target.ask((session) => session.write(at, data, false)).finally(() => data.release());
-    this.writer.copied.add(length);
     return length;
+  }
+
+  /** The parts of a piece that the target has otherwise, or that are bad on the source; near ones joined. */
+  async #differing(source: Member, at: number, length: number): Promise<Range[]> {
+    const digests = (session: ReplicaSession): Promise<PieceDigest[]> => session.digests(at, length, PAGE_BYTES);
+    const ours = await this.#askSource(source, (member) => member.ask(digests));
+    const theirs = await this.target.ask(digests);
+    const parts: { offset: number; length: number }[] = [];
+    for (const [index, { state, digest }] of ours.entries()) {
+      if (state !== 'corrupt' && digest === theirs[index]?.digest) continue;
+      const offset = at + index * PAGE_BYTES;
+      const end = offset + PAGE_BYTES;
+      const last = parts.at(-1);
+      if (last && offset - (last.offset + last.length) <= JOINED_BYTES) last.length = end - last.offset;
+      else parts.push({ offset, length: end - offset });
+    }
+    return parts;
   }
 
   /** A copied region that has stayed closed on the source since an older epoch may take the source's entry. */

@@ -108,8 +108,12 @@ export class CheckedReplica {
   }
 
   async digestStates(first: number, count: number): Promise<string[]> {
-    const digests = await this.replica.digests(first * BLOCK, count * BLOCK, BLOCK, this.#slab);
-    return digests.map(({ state }) => state);
+    const states: string[] = [];
+    for (let block = first; block < first + count; block++) {
+      const [digest] = await this.replica.digests(block * BLOCK, BLOCK, BLOCK, this.#slab);
+      states.push(digest?.state ?? '');
+    }
+    return states;
   }
 
   /** Blocks that the replica knows to be bad. */
@@ -126,6 +130,11 @@ export class CheckedReplica {
       .toString(16)
       .padStart(8, '0');
     await flipBit(join(this.path, 'data', name), (block % blocksPerSlice) * BLOCK + Math.floor(bit / 8), bit % 8);
+  }
+
+  /** The region table's first sector rots. */
+  rotTable(): Promise<void> {
+    return flipBit(join(this.path, 'regions'), 0, 0);
   }
 
   async remove(): Promise<void> {

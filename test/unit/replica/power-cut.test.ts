@@ -265,6 +265,31 @@ describe('after a power cut', () => {
     }
   });
 
+  it('a region is open that a process was killed in the middle of opening, and the next one wrote (R1)', async () => {
+    for (let seed = 1; seed <= 40; seed++) {
+      const story = await filled(seed);
+      const before = story.life;
+      const write = async ({ replica, slab }: Life): Promise<void> => {
+        const lease = await slab.take(BLOCK);
+        lease.bytes.fill(9);
+        await replica.write(0, lease, false).finally(() => lease.release());
+      };
+      await story.world.run(async () => {
+        await before.replica.closeRegions(ALL_REGIONS.map((region) => ({ region, stamp: 2 })));
+        void write(before).catch(() => undefined);
+        await before.process.io.clock.sleep(0.05 * seed);
+      });
+      before.process.kill();
+      await story.start();
+      await story.world.run(() => write(story.life).then(() => story.life.replica.flush()));
+      story.machine.crash();
+      story.boot++;
+      await story.start();
+      const { replica } = story.life;
+      expect([seed, replica.openRegions, replica.state.crashMark]).toEqual([seed, 1, true]);
+    }
+  });
+
   it('a bad block that was being mended holds what was written, or is still called bad', async () => {
     const outcomes = new Set<string>();
     for (let seed = 1; seed <= 60; seed++) {
