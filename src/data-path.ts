@@ -8,6 +8,7 @@ import type { DiskId, NodeName, SessionId, VolumeId } from './model/ids.js';
 import type { Layout } from './model/layout.js';
 import type { Versioned, VolumeRecord } from './model/records.js';
 import { type NbdServer, serveNbd } from './nbd/server.js';
+import { CONFIRM_EXPORT, type Confirmation, type Question } from './replica/confirm.js';
 import { ReplicaHost } from './replica/host.js';
 import type { RemovalReason, ReplicaSummary } from './replica/replicas.js';
 import type { Attachment, AttachmentStatus } from './writer/attachments.js';
@@ -108,9 +109,9 @@ export class DataPath {
       },
     });
     this.#peers = new Peers(io, nodeName, this.#host, (name) => node.dataAddress(name), meters);
-    this.#confirmations = new Confirmations(io.clock, timing.confirmEveryMs, (name, questions) =>
-      this.#peers.confirm(name, questions),
-    );
+    const ask = (name: NodeName, questions: readonly Question[]): Promise<Confirmation[]> =>
+      this.#peers.confirm(name, questions);
+    this.#confirmations = new Confirmations(io.clock, timing.confirmEveryMs, ask, log);
     const { resyncsAtOnce, resyncBytesPerSecond } = timing;
     const busy = (): boolean => [...this.#writers.values()].some((writer) => writer.busy);
     this.#writerNode = {
@@ -144,7 +145,7 @@ export class DataPath {
     });
   }
 
-  /** Begins to listen, when all disks are open: a replica that is not there then has failed. Resolves to the port for peers. */
+  /** Begins to listen, once the disks that work are open, so that few are asked for in vain. Resolves to the port for peers. */
   async listen(): Promise<number> {
     const { io, log, host, port, socketPath } = this.#options;
     const { client, peer } = this.#slabs;
@@ -152,7 +153,8 @@ export class DataPath {
     const socket: Address = { kind: 'unix', path: socketPath };
     this.#servers.set('client', await serveNbd({ io, address: socket, exports, slab: client, log }));
     const address: Address = { kind: 'tcp', host, port };
-    const server = await serveNbd({ io, address, exports: this.#host.exports(), slab: peer, log });
+    const replicas = { exports: this.#host.exports(), roomFor: CONFIRM_EXPORT };
+    const server = await serveNbd({ io, address, slab: peer, log, ...replicas });
     this.#servers.set('peer', server);
     return server.address.kind === 'tcp' ? server.address.port : port;
   }
@@ -167,8 +169,8 @@ export class DataPath {
     return this.#host.create(volume, disk, capacityBytes);
   }
 
-  removeReplica(volume: VolumeId, reason: RemovalReason): Promise<void> {
-    return this.#host.remove(volume, reason);
+  removeReplica(volume: VolumeId, reason: RemovalReason, disk?: DiskId): Promise<void> {
+    return this.#host.remove(volume, reason, disk);
   }
 
   listReplicas(): ReplicaSummary[] {

@@ -7,7 +7,10 @@ import { Connection } from './connection.js';
 import type { Exports } from './stage.js';
 
 const DEFAULT_MAX_IN_FLIGHT = 128;
-const DEFAULT_MAX_CONNECTIONS = 1_024;
+/** One for each replica with a writer elsewhere, or each device: thousands. An idle one takes about 10 KiB of memory. */
+const DEFAULT_MAX_CONNECTIONS = 32_768;
+/** Above that, for the export that has room of its own: one for each peer. */
+const KEPT_CONNECTIONS = 1_024;
 /** Memory for the payloads of private commands, over all connections. */
 const CONTROL_BUDGET_BYTES = 32 * 1024 * 1024;
 /** A client that holds memory for a payload or a reply without moving it for so long is cut off. */
@@ -22,8 +25,10 @@ export interface NbdServerOptions {
   readonly slab: Slab;
   /** Requests of one connection that are begun and not answered; default 128. */
   readonly maxInFlight?: number;
-  /** Default 1024; a client above it is turned away. */
+  /** Default 32,768; a client above it is turned away. */
   readonly maxConnections?: number;
+  /** Name of an export that those who use the others depend on: it is served above `maxConnections` too. */
+  readonly roomFor?: string;
   readonly log: Log;
 }
 
@@ -81,16 +86,17 @@ class Connections {
   }
 
   accept(stream: Stream): void {
-    const { io, exports, slab, log } = this.options;
-    if (this.#closing || this.#live.size >= (this.options.maxConnections ?? DEFAULT_MAX_CONNECTIONS)) {
-      if (!this.#closing && this.#turnedAway++ === 0) log.warn({ connections: this.#live.size }, 'clients turned away');
+    const { io, exports, slab, log, roomFor } = this.options;
+    const above = this.#live.size - this.#maxConnections;
+    if (this.#closing || above >= (roomFor === undefined ? 0 : KEPT_CONNECTIONS)) {
+      if (!this.#closing) this.#turnsAway();
       stream.close();
       return;
     }
     const connection = new Connection({
       stream,
       clock: io.clock,
-      exports,
+      exports: roomFor !== undefined && above >= 0 ? this.#onlyOne(roomFor) : exports,
       slab,
       controlBudget: this.#controlBudget,
       maxInFlight: this.options.maxInFlight ?? DEFAULT_MAX_IN_FLIGHT,
@@ -109,10 +115,41 @@ class Connections {
     await Promise.all(this.#live.values());
   }
 
+  get #maxConnections(): number {
+    return this.options.maxConnections ?? DEFAULT_MAX_CONNECTIONS;
+  }
+
+  #turnsAway(): void {
+    if (this.#turnedAway++ === 0) this.options.log.warn({ connections: this.#live.size }, 'clients turned away');
+  }
+
+  /** What a client above the bound is offered. It has no need of the list. */
+  #onlyOne(name: string): Exports {
+    const { exports } = this.options;
+    const refuseOthers = (asked: string): void => {
+      if (asked === name) return;
+      this.#turnsAway();
+      throw new HoldfastError('unavailable', `there are ${this.#maxConnections} connections already`);
+    };
+    return {
+      list: () => [],
+      describe: async (asked) => {
+        refuseOthers(asked);
+        return exports.describe(asked);
+      },
+      open: async (asked, client) => {
+        refuseOthers(asked);
+        return exports.open(asked, client);
+      },
+    };
+  }
+
   #ended(connection: Connection): void {
     this.#live.delete(connection);
-    if (this.#turnedAway > 0) this.options.log.warn({ count: this.#turnedAway }, 'clients were turned away');
-    this.#turnedAway = 0;
+    if (this.#turnedAway > 0 && this.#live.size < this.#maxConnections) {
+      this.options.log.warn({ count: this.#turnedAway }, 'clients were turned away');
+      this.#turnedAway = 0;
+    }
     if (this.#live.size > 0) return;
     this.#cancelCheck?.();
     this.#cancelCheck = undefined;

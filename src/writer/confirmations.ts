@@ -1,6 +1,8 @@
+import { codeOf, messageOf } from '../base/errors.js';
+import type { Log } from '../base/log.js';
 import type { Clock } from '../io/io.js';
 import type { NodeName, SessionId, VolumeId } from '../model/ids.js';
-import type { Confirmation, Question } from '../replica/confirm.js';
+import { type Confirmation, type Question, QUESTIONS_AT_ONCE } from '../replica/confirm.js';
 
 /** One volume's wish to hear from the replica on a node that it knows no newer epoch. */
 export interface Confirming {
@@ -20,14 +22,18 @@ export interface Confirming {
 /** Asks the data thread of a peer; the answers come in the order of the questions. */
 export type AskPeer = (node: NodeName, questions: readonly Question[]) => Promise<readonly Confirmation[]>;
 
-/** R9: one message for each peer node carries the confirmations of all volumes, again and again. */
+/** R9: one message for each peer node carries the confirmations of all volumes (of many: a few), again and again. */
 export class Confirmations {
   readonly #peers = new Map<NodeName, Set<Confirming>>();
+  /** Peers that did not answer the last question: each is told once. */
+  readonly #silent = new Set<NodeName>();
 
   constructor(
     private readonly clock: Clock,
     private readonly everyMs: number,
     private readonly ask: AskPeer,
+    /** Absent: a peer that does not answer is not told of. */
+    private readonly log?: Log,
   ) {}
 
   /** Until the returned function is called. */
@@ -48,24 +54,36 @@ export class Confirmations {
       await this.clock.sleep(this.everyMs);
     }
     this.#peers.delete(node);
+    this.#silent.delete(node);
   }
 
   async #round(node: NodeName, asking: readonly Confirming[]): Promise<void> {
-    const askedAt = this.clock.now();
     try {
-      const answers = await this.ask(
-        node,
-        asking.map((one) => ({ volume: one.volume, epoch: one.epoch(), session: one.session })),
-      );
-      for (const [index, one] of asking.entries()) {
-        const answer = answers[index] ?? 'denied';
-        if (answer === 'denied') one.denied();
-        else if (answer === 'no-session') one.unknown(askedAt);
-        else one.confirmed(askedAt);
-        if (answer === 'stopping') one.stopping();
+      for (let first = 0; first < asking.length; first += QUESTIONS_AT_ONCE) {
+        await this.#askSome(node, asking.slice(first, first + QUESTIONS_AT_ONCE));
       }
-    } catch {
-      // A peer that does not answer confirms nothing; its connections tell why.
+      this.#silent.delete(node);
+    } catch (error) {
+      // It confirms nothing. Its sessions may be well all the same, and then nothing else tells why reads wait.
+      if (this.#silent.has(node)) return;
+      this.#silent.add(node);
+      const fault = { peer: node, volumes: asking.length, code: codeOf(error), reason: messageOf(error) };
+      this.log?.warn(fault, 'a peer does not confirm; told once');
+    }
+  }
+
+  async #askSome(node: NodeName, asking: readonly Confirming[]): Promise<void> {
+    const askedAt = this.clock.now();
+    const answers = await this.ask(
+      node,
+      asking.map((one) => ({ volume: one.volume, epoch: one.epoch(), session: one.session })),
+    );
+    for (const [index, one] of asking.entries()) {
+      const answer = answers[index] ?? 'denied';
+      if (answer === 'denied') one.denied();
+      else if (answer === 'no-session') one.unknown(askedAt);
+      else one.confirmed(askedAt);
+      if (answer === 'stopping') one.stopping();
     }
   }
 }

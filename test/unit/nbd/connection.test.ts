@@ -2,8 +2,10 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { Clock, Io } from '../../../src/io/io.js';
 import { createNodeIo } from '../../../src/io/node-io.js';
 import type { Export, ExportClient } from '../../../src/nbd/stage.js';
+import { MemoryStage } from '../../support/memory-stage.js';
 import { MIB, PAGE, startNbd, until, type NbdFixture } from '../../support/nbd-fixture.js';
 import { goData, option, request, type RawPeer } from '../../support/raw-nbd.js';
+import { RecordingLog } from '../../support/recording-log.js';
 
 const started: NbdFixture[] = [];
 
@@ -252,6 +254,35 @@ describe('a connection', () => {
     second.close();
     await until(() => nbd.server.connectionCount === 1);
     await enter(nbd);
+  });
+
+  it('is served beside a thousand others', async () => {
+    const nbd = await start();
+    for (let some = 0; some < 11; some++) {
+      const peers = await Promise.all(Array.from({ length: 100 }, () => nbd.raw()));
+      await Promise.all(peers.map((peer) => peer.take(18)));
+    }
+    expect(nbd.server.connectionCount).toBe(1_100);
+    await enter(nbd);
+  });
+
+  it('above the limit is served where it asks for the export that has room of its own, and for no other', async () => {
+    const log = new RecordingLog();
+    const nbd = await start({}, { maxConnections: 2, roomFor: 'vital', log: log.log });
+    const vital = new MemoryStage(MIB);
+    nbd.exports.exports['vital'] = { stage: vital, readOnly: false };
+    await enter(nbd);
+    await enter(nbd);
+    const kept = await nbd.connect('vital');
+    await kept.flush();
+    expect(vital.calls).toEqual(['flush']);
+    for (let time = 0; time < 3; time++) {
+      await expect(nbd.connect('volume')).rejects.toMatchObject({ code: 'unavailable' });
+      await until(() => nbd.server.connectionCount === 3);
+    }
+    expect(nbd.exports.clients).toHaveLength(3);
+    expect(log.events.map(({ msg }) => msg)).toEqual(['clients turned away']);
+    await kept.flush();
   });
 
   it('that comes and goes leaves nothing behind, 500 times over', async () => {
