@@ -82,6 +82,10 @@ export function judgeVolume(
     const message = `the attachment on this node has ended (${state ?? 'failed'}); stage the volume again`;
     conditions.push({ status: 'INACCESSIBLE', reason: 'AttachmentEnded', message });
   }
+  if (device === undefined && state === 'serving' && status?.maintenance !== true) {
+    const message = 'the block device is gone (its process has ended); unpublish, unstage and stage the volume again';
+    conditions.push({ status: 'INACCESSIBLE', reason: 'DeviceMissing', message });
+  }
   if (status !== undefined && status.waitsFor.length > 0) {
     conditions.push({
       status: 'INACCESSIBLE',

@@ -25,6 +25,8 @@ describe('the health of a volume on this node', () => {
     ['I/O waits', status({ waitsFor: ['the store'] }), device, record, ['INACCESSIBLE IoWaits']],
     ['the writer was fenced', status({ state: 'fenced' }), device, record, ['INACCESSIBLE AttachmentEnded']],
     ['the device has failed', undefined, { ...device, failed: true }, undefined, ['INACCESSIBLE AttachmentEnded']],
+    ['the device is gone', status(), undefined, record, ['INACCESSIBLE DeviceMissing']],
+    ['it is brought into line without a device', status({ maintenance: true }), undefined, record, []],
     ['it is not attached here', undefined, undefined, record, ['DEGRADED ReplicasMissing']],
     ['the store is away', status({ inSync: ['node-1'] }), device, undefined, []],
   ] as const)('%s', (_claim, attachment, block, known, expected) => {
