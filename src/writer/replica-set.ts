@@ -49,8 +49,8 @@ export class ReplicaSet {
   readonly #returning = new Set<Member>();
   readonly #confirming = new Map<Member, () => void>();
   #looking = false;
-  /** What the last in-sync replica refused with, until it has answered again or is back. */
-  #refusal: { readonly node: NodeName; readonly reason: string } | undefined;
+  /** What the last in-sync replica refused with: of interest until it has answered again, is back, or is no longer asked. */
+  #refusal: { readonly node: NodeName; readonly reason: string; readonly at: number } | undefined;
   #target: Member | undefined;
   #required: ReadonlySet<NodeName>;
 
@@ -154,7 +154,7 @@ export class ReplicaSet {
     if (!others) {
       // What the last replica refuses a resync target may have carried out: it is out until it is fenced anew.
       this.#target?.disconnect(new HoldfastError('unavailable', 'the source refused a request'));
-      this.#refusal = { node: name, reason: error.message };
+      this.#refusal = { node: name, reason: error.message, at: this.node.io.clock.now() };
       return false;
     }
     this.node.log.warn({ volume: this.record.id, replica: name, why, reason: error.message }, 'dropping replica');
@@ -232,7 +232,10 @@ export class ReplicaSet {
       if (this.#failing.has(member.node)) continue;
       if (!member.connected) waits.push(`the replica on ${member.node} to come back`);
       else if (member.oldestMs > this.node.timing.answerMs) waits.push(`the replica on ${member.node} to answer`);
-      if (this.#refusal?.node === member.node) waits.push(`the last replica to work again (${this.#refusal.reason})`);
+      const refusal = this.#refusal;
+      if (refusal?.node === member.node && this.node.io.clock.now() - refusal.at <= this.node.timing.answerMs) {
+        waits.push(`the last replica to work again (${refusal.reason})`);
+      }
     }
     return waits;
   }

@@ -75,6 +75,7 @@ const TIMES: Readonly<Record<OperationKind, readonly [number, number]>> = {
 };
 /** One of so many operations takes up to so much longer. */
 const SLOW_ONE_OF = 100;
+const SLOW_ONE_OF_SLOW_DISK = 5;
 const SLOW_FACTOR = 20;
 
 /** The operations under way on one disk. Each has its effect at its completion, in whatever order they complete. */
@@ -129,7 +130,8 @@ export class DiskQueue {
   #plan(operation: Operation): void {
     const [least, most] = TIMES[operation.work.kind];
     let time = this.random.between(least, most) * this.faults.slowFactor;
-    if (this.random.below(SLOW_ONE_OF) === 0) time *= this.random.between(1, SLOW_FACTOR);
+    const oneOf = this.faults.slowFactor > 1 ? SLOW_ONE_OF_SLOW_DISK : SLOW_ONE_OF;
+    if (this.random.below(oneOf) === 0) time *= this.random.between(1, SLOW_FACTOR);
     this.schedule.after(time, () => {
       if (!this.#underWay.has(operation)) return;
       if (this.faults.hung) {

@@ -187,7 +187,7 @@ const FAULTS: { readonly [K in FaultKind]: Fault } = {
     const look = (): void => {
       const { writer } = cluster.store.volume(volumeKey(volume)) ?? {};
       const replaced = writer && writer.node !== node.name;
-      if (replaced || cluster.schedule.now > until) nemesis.later(random.between(0, 6_000), comesBack);
+      if (replaced || cluster.schedule.now > until) nemesis.later(random.between(0, 12_000), comesBack);
       else nemesis.later(LOOK_MS, look);
     };
     look();

@@ -56,19 +56,60 @@ const FORGETS_CHECKSUMS: readonly FaultKind[] = [
   'full-disk',
 ];
 
-/** Faults that hurt most together; the rest of such a run's faults are drawn one by one. */
-const THEMES = {
-  // Writers that do not know that they are none any more, and replicas that may have forgotten what they knew.
-  fence: ['lost-writer', 'kill', 'reset'],
-  // Writes on one disk only, or on no disk yet.
-  power: ['crash', 'reset', 'slow-disk', 'slow-link'],
-  // Requests of a connection that has ended.
-  drain: ['reset', 'slow-disk', 'hung-disk'],
-  // Changes of the record of which nobody knows whether they were done.
-  store: ['lossy-store', 'store-outage', 'reset', 'kill'],
-} as const satisfies Readonly<Record<string, readonly FaultKind[]>>;
+/** What a run is drawn from. */
+interface Theme {
+  /** On in every run of the theme; the others are drawn one by one. */
+  readonly faults: readonly FaultKind[];
+  /** The chance of each other fault. */
+  readonly others: number;
+  /** The shortest and the longest time with faults, in milliseconds. */
+  readonly activeMs: readonly [number, readonly number[]];
+  readonly faultEveryMs: readonly number[];
+  readonly operations: readonly number[];
+  readonly mostBlocks: number;
+  readonly evictAfterMs: readonly number[];
+}
 
-type Theme = keyof typeof THEMES;
+const USUAL: Theme = {
+  faults: [],
+  others: 0.25,
+  activeMs: [1_000, [8_000, 16_000, 40_000]],
+  faultEveryMs: [500, 1_500, 4_000],
+  operations: [30, 100, 300],
+  mostBlocks: 64,
+  evictAfterMs: [Infinity, 1_000, 4_000],
+};
+
+/** Faults that hurt most together. */
+const THEMES: readonly Theme[] = [
+  // Writers that do not know that they are none any more, and replicas that may have forgotten what they knew. A node is
+  // given up, another takes over, and then the first one comes back: that takes its time.
+  ...Array<Theme>(2).fill({
+    ...USUAL,
+    faults: ['lost-writer', 'kill', 'reset'],
+    others: 0.05,
+    activeMs: [25_000, [60_000]],
+    faultEveryMs: [3_000, 8_000],
+    operations: [200, 600],
+    evictAfterMs: [1_000],
+  }),
+  // Writes on one disk only, or on no disk yet.
+  { ...USUAL, faults: ['crash', 'reset', 'slow-disk', 'slow-link'], others: 0.05 },
+  // Requests of a connection that has ended, to the same few blocks.
+  {
+    ...USUAL,
+    faults: ['reset', 'slow-disk', 'hung-disk'],
+    others: 0.05,
+    faultEveryMs: [300, 700],
+    operations: [200, 600],
+    mostBlocks: 4,
+  },
+  // Changes of the record of which nobody knows whether they were done.
+  { ...USUAL, faults: ['lossy-store', 'store-outage', 'reset', 'kill'], others: 0.05 },
+];
+
+/** Only these befall data that rots. */
+const ROT: Theme = { ...USUAL, faults: ['bit-flip'] };
 
 export interface VolumePlan {
   readonly name: string;
@@ -127,11 +168,9 @@ export function drawScenario(seed: number): Scenario {
   const nodes = NAMES.slice(0, random.chance(0.5) ? 3 : 2 + random.below(6));
   const layout = drawLayout(random);
   const rots = random.chance(0.12);
-  const theme =
-    !rots && random.chance(0.4) ? random.pick<Theme>(['fence', 'fence', 'power', 'drain', 'store']) : undefined;
-  // A node is given up, another takes over, and then the first one comes back: that takes its time.
-  const activeMs =
-    theme === 'fence' ? random.between(25_000, 60_000) : random.between(1_000, random.pick([8_000, 16_000, 40_000]));
+  const theme = rots ? ROT : random.chance(0.4) ? random.pick(THEMES) : USUAL;
+  const [shortest, longest] = theme.activeMs;
+  const activeMs = random.between(shortest, random.pick(longest));
   return {
     seed,
     nodes,
@@ -142,7 +181,7 @@ export function drawScenario(seed: number): Scenario {
     ),
     activeMs,
     faults: drawFaults(random, rots, theme),
-    faultEveryMs: random.pick(theme === 'fence' ? [3_000, 8_000] : [500, 1_500, 4_000]),
+    faultEveryMs: random.pick(theme.faultEveryMs),
     drift: random.pick([0, 0, 0.001, 0.02]),
     graceMs: random.pick([5_000, 30_000, 600_000]),
     restsUnattached: random.chance(0.3),
@@ -150,12 +189,9 @@ export function drawScenario(seed: number): Scenario {
   };
 }
 
-function drawFaults(random: Prng, rots: boolean, theme: Theme | undefined): readonly FaultKind[] {
-  const kinds = rots
-    ? FAULT_KINDS.filter((kind) => !FORGETS_CHECKSUMS.includes(kind))
-    : FAULT_KINDS.filter((kind) => kind !== 'bit-flip');
-  const always: readonly FaultKind[] = theme ? THEMES[theme] : ['bit-flip'];
-  const faults = kinds.filter((kind) => always.includes(kind) || random.chance(theme ? 0.05 : 0.25));
+function drawFaults(random: Prng, rots: boolean, theme: Theme): readonly FaultKind[] {
+  const kinds = FAULT_KINDS.filter((kind) => (rots ? !FORGETS_CHECKSUMS.includes(kind) : kind !== 'bit-flip'));
+  const faults = kinds.filter((kind) => theme.faults.includes(kind) || random.chance(theme.others));
   return faults.length > 0 ? faults : [random.pick(kinds)];
 }
 
@@ -185,17 +221,17 @@ function drawVolume(
   random: Prng,
   name: string,
   nodes: readonly string[],
-  { layout, activeMs, rots, theme }: { layout: Layout; activeMs: number; rots: boolean; theme: Theme | undefined },
+  { layout, activeMs, rots, theme }: { layout: Layout; activeMs: number; rots: boolean; theme: Theme },
 ): VolumePlan {
   const replicas = random.shuffled(nodes).slice(0, Math.min(nodes.length, random.pick([1, 2, 2, 2, 3, 3])));
   const regions = random.pick([1, 2, 4, 8]);
   const queueDepth = random.pick([1, 2, 4, 8]);
-  const operations = random.pick(theme === 'fence' ? [200, 600] : [30, 100, 300]);
+  const operations = random.pick(theme.operations);
   return {
     name,
     replicas,
     minInSync: replicas.length > 1 && random.chance(0.15) ? 2 : 1,
-    blocks: Math.max(2, Math.min(64, (regions * layout.regionBytes) / PAGE)),
+    blocks: Math.max(2, Math.min(theme.mostBlocks, (regions * layout.regionBytes) / PAGE)),
     queueDepth,
     burstEveryMs: (activeMs * queueDepth * OPERATIONS_PER_SLOT) / operations,
     weights: {
@@ -207,7 +243,7 @@ function drawVolume(
     },
     moveEveryMs: random.pick([Infinity, 4_000, 15_000]),
     absentMs: random.pick([0, 0, 0, 15_000]),
-    evictAfterMs: theme === 'fence' ? 1_000 : random.pick([Infinity, 1_000, 4_000]),
+    evictAfterMs: random.pick(theme.evictAfterMs),
     grows: random.chance(0.15),
     resizeEveryMs: random.pick([Infinity, Infinity, Infinity, rots ? Infinity : 5_000]),
   };
