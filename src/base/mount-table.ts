@@ -1,4 +1,5 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, readdir, readlink } from 'node:fs/promises';
+import { join } from 'node:path';
 
 /** One line of /proc/self/mountinfo (proc_pid_mountinfo(5)). */
 export interface MountEntry {
@@ -24,6 +25,32 @@ export async function readMountTable(path = '/proc/self/mountinfo'): Promise<Mou
   return parseMountTable(await readFile(path, 'utf8'));
 }
 
+/** The mounts of all mount namespaces that this process can see, its own among them. */
+export async function readAllMountTables(): Promise<MountEntry[]> {
+  const tables = await Promise.all([readMountTable(), ...(await otherNamespaces()).map(readAnyTable)]);
+  return tables.flat();
+}
+
+/** The processes of each mount namespace but this one's own. */
+async function otherNamespaces(): Promise<string[][]> {
+  const own = await readlink('/proc/self/ns/mnt');
+  const found = new Map<string, string[]>();
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const namespace = await readlink(join('/proc', pid, 'ns/mnt')).catch(() => own);
+    if (namespace !== own) found.set(namespace, [...(found.get(namespace) ?? []), pid]);
+  }
+  return [...found.values()];
+}
+
+/** Read through the first process that still lives; empty where none does, and the namespace has ended with them. */
+async function readAnyTable(pids: readonly string[]): Promise<MountEntry[]> {
+  for (const pid of pids) {
+    const table = await readMountTable(join('/proc', pid, 'mountinfo')).catch(() => undefined);
+    if (table !== undefined) return table;
+  }
+  return [];
+}
+
 /** Lines that are not as the kernel writes them are left out. */
 export function parseMountTable(text: string): MountEntry[] {
   return text.split('\n').flatMap((line) => {
@@ -35,6 +62,21 @@ export function parseMountTable(text: string): MountEntry[] {
 /** The mount that is seen at a path now: the last one there. */
 export function mountAt(table: readonly MountEntry[], mountPoint: string): MountEntry | undefined {
   return table.findLast((entry) => entry.mountPoint === mountPoint);
+}
+
+/** Filesystem types that a device node can lie on. */
+const DEVICE_NODE_FILESYSTEMS: readonly string[] = ['devtmpfs', 'tmpfs'];
+
+/** The name of the block device whose node is bound to a file here, e.g. `loop3`; undefined for any other mount. */
+export function boundDevice(entry: MountEntry): string | undefined {
+  if (!DEVICE_NODE_FILESYSTEMS.includes(entry.fsType)) return undefined;
+  // The kernel adds a mark where the bound file has been unlinked since.
+  return /^\/((?:loop|nbd)[0-9]+)(?:\/\/deleted)?$/.exec(entry.root)?.[1];
+}
+
+/** Whether the device is seen there: its filesystem, or its node bound to a file. `majorMinor`: undefined if not known. */
+export function showsDevice(entry: MountEntry, name: string, majorMinor: string | undefined): boolean {
+  return entry.majorMinor === majorMinor || boundDevice(entry) === name;
 }
 
 function parseMountLine(line: string): MountEntry | undefined {

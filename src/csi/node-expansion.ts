@@ -1,4 +1,5 @@
 import { HoldfastError } from '../base/errors.js';
+import { isLeaving } from '../device/device.js';
 import { growFilesystem, needsGrowth } from '../device/filesystem.js';
 import type { VolumeId } from '../model/ids.js';
 import type { FilesystemType } from '../model/records.js';
@@ -27,7 +28,7 @@ export async function expandVolume(parts: NodeParts, request: ExpandRequest, rem
 /** Attachment and device take on the record's capacity. Resolves to the device's size; 0: not attached here. */
 export async function growAttached(parts: NodeParts, volume: VolumeId, capacityBytes: number): Promise<number> {
   const device = await findDevice(parts, volume);
-  if (device === undefined || (await parts.attachments.status(volume)) === undefined) return 0;
+  if (device === undefined || isLeaving(device) || (await parts.attachments.status(volume)) === undefined) return 0;
   if (device.sizeBytes >= capacityBytes) return device.sizeBytes;
   const sizeBytes = await parts.attachments.grow(volume);
   await parts.devices.grow(volume, sizeBytes);

@@ -1,8 +1,10 @@
-import { lstat, readlink, realpath, stat } from 'node:fs/promises';
+import { lstat, readFile, readlink, realpath, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { HoldfastError } from '../base/errors.js';
-import { mountAt, readMountTable, type MountEntry } from '../base/mount-table.js';
-import type { BlockDevice } from '../device/device.js';
+import { boundDevice, mountAt, readMountTable, showsDevice, type MountEntry } from '../base/mount-table.js';
+import { isLeaving, type BlockDevice } from '../device/device.js';
+import { volumeOfFile } from '../device/device-paths.js';
+import { listLoops } from '../device/loop.js';
 import type { VolumeId } from '../model/ids.js';
 
 /*
@@ -11,11 +13,8 @@ import type { VolumeId } from '../model/ids.js';
  * a filesystem whose I/O waits would hold the thread that asks (kernel-nbd: a process must not touch its own device).
  */
 
-/** Major numbers of the block devices that Holdfast makes: loop and nbd (Documentation/admin-guide/devices.txt). */
-const OWN_MAJORS: readonly string[] = ['7', '43'];
-
-/** Filesystem types that a device node can lie on. */
-const DEVICE_NODE_FILESYSTEMS: readonly string[] = ['devtmpfs', 'tmpfs'];
+/** Major number of loop devices (Documentation/admin-guide/devices.txt). */
+const LOOP_MAJOR = '7';
 
 const MAX_LINKS = 40;
 
@@ -25,7 +24,7 @@ export type Occupant =
   | { readonly kind: 'own'; readonly entry: MountEntry }
   /** That of another volume of this node. */
   | { readonly kind: 'other'; readonly entry: MountEntry; readonly volume: VolumeId }
-  /** A mount of a loop or nbd device that is no volume's any more. */
+  /** A mount of a loop device that was a volume's, or that has no file any more. */
   | { readonly kind: 'stale'; readonly entry: MountEntry }
   /** Something that Holdfast did not mount. */
   | { readonly kind: 'foreign'; readonly entry: MountEntry };
@@ -37,11 +36,19 @@ interface NumberedDevice {
   readonly majorMinor: string | undefined;
 }
 
+/** A loop device on a file that is not Holdfast's. */
+interface ForeignLoop {
+  /** e.g. `loop3` */
+  readonly name: string;
+  readonly majorMinor: string | undefined;
+}
+
 /** The mounts and devices of one moment. */
 export class KernelView {
   constructor(
     private readonly table: readonly MountEntry[],
     private readonly devices: readonly NumberedDevice[],
+    private readonly foreignLoops: readonly ForeignLoop[] = [],
   ) {}
 
   device(volume: VolumeId): BlockDevice | undefined {
@@ -55,7 +62,7 @@ export class KernelView {
     const owner = this.devices.find((known) => isMountOf(entry, known));
     if (owner?.device.volume === volume) return { kind: 'own', entry };
     if (owner !== undefined) return { kind: 'other', entry, volume: owner.device.volume };
-    return isOwnKind(entry) ? { kind: 'stale', entry } : { kind: 'foreign', entry };
+    return this.#isStale(entry) ? { kind: 'stale', entry } : { kind: 'foreign', entry };
   }
 
   /** All mounts of the volume's filesystem and device node, the latest first, so that they can be ended in this order. */
@@ -63,19 +70,35 @@ export class KernelView {
     const known = this.devices.find((candidate) => candidate.device.volume === volume);
     return known === undefined ? [] : this.table.filter((entry) => isMountOf(entry, known)).reverse();
   }
+
+  #isStale(entry: MountEntry): boolean {
+    const isLoop = entry.majorMinor.startsWith(`${LOOP_MAJOR}:`) || boundDevice(entry)?.startsWith('loop') === true;
+    return isLoop && !this.foreignLoops.some(({ name, majorMinor }) => showsDevice(entry, name, majorMinor));
+  }
 }
 
-/** Reads the mount table and numbers the devices. */
+/** Reads the mount table and numbers the devices. One that is leaving is no volume's any more, nor is its number. */
 export async function viewKernel(devices: readonly BlockDevice[]): Promise<KernelView> {
+  const staying = devices.filter((device) => !isLeaving(device));
   const numbered = await Promise.all(
-    devices.map(async (device) => ({ device, majorMinor: await deviceNumber(device.path) })),
+    staying.map(async (device) => ({ device, majorMinor: await deviceNumber(device.path) })),
   );
-  return new KernelView(await readMountTable(), numbered);
+  return new KernelView(await readMountTable(), numbered, await foreignLoops());
 }
 
-/** A filesystem of the device, or its node bound to a file (the mount table shows the node's name as root). */
+async function foreignLoops(): Promise<ForeignLoop[]> {
+  const foreign = (await listLoops()).filter(({ backingFile }) => volumeOfFile(backingFile) === undefined);
+  return Promise.all(
+    foreign.map(async ({ path }) => {
+      const name = basename(path);
+      return { name, majorMinor: (await readFile(`/sys/block/${name}/dev`, 'utf8').catch(() => undefined))?.trim() };
+    }),
+  );
+}
+
+/** A device node bound to a file, rather than a filesystem. */
 export function isDeviceNode(entry: MountEntry): boolean {
-  return DEVICE_NODE_FILESYSTEMS.includes(entry.fsType) && /^\/(loop|nbd)[0-9]+$/.test(nodeRoot(entry));
+  return boundDevice(entry) !== undefined;
 }
 
 /** The mount itself or its filesystem takes no writes. */
@@ -126,17 +149,7 @@ export function ignoreMissing(error: unknown): undefined {
 }
 
 function isMountOf(entry: MountEntry, known: NumberedDevice): boolean {
-  if (entry.majorMinor === known.majorMinor) return true;
-  return isDeviceNode(entry) && nodeRoot(entry) === `/${basename(known.device.path)}`;
-}
-
-function isOwnKind(entry: MountEntry): boolean {
-  return OWN_MAJORS.includes(entry.majorMinor.split(':')[0] ?? '') || isDeviceNode(entry);
-}
-
-/** The kernel adds a mark where the bound file has been unlinked since. */
-function nodeRoot(entry: MountEntry): string {
-  return entry.root.replace(/\/\/deleted$/, '');
+  return showsDevice(entry, basename(known.device.path), known.majorMinor);
 }
 
 /** The number of a device node; stat of a node asks nothing of the device. */

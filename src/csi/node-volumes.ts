@@ -3,6 +3,7 @@ import type { VolumeId } from '../model/ids.js';
 import type { Attachment, Attachments, AttachmentStatus } from '../writer/attachments.js';
 import { endAttachment, settleDevice, takeDownAttachment } from './node-attachment.js';
 import { volumeConditions, volumeUsage, type Condition, type Usage } from './node-condition.js';
+import { canonicalPath } from './node-kernel.js';
 import { expandVolume, growAttached } from './node-expansion.js';
 import type {
   ExpandRequest,
@@ -22,10 +23,12 @@ const ANSWER_MS = 500;
 
 /**
  * The volumes on this node, as CSI, the controller and the node's own upkeep change them: one change at a time for
- * each volume. A volume whose calls hang holds up no other.
+ * each volume, and for each path, since what lies there is looked at before it is changed. A volume whose calls hang
+ * holds up no other, but at its own paths.
  */
 export class NodeVolumes {
   readonly #turns = new Turns<string>();
+  readonly #pathTurns = new Turns<string>();
   readonly #addresses = new Map<VolumeId, ExportAddress>();
   readonly #parts: NodeParts;
 
@@ -34,19 +37,23 @@ export class NodeVolumes {
   }
 
   stage(request: StageRequest, remaining: Remaining): Promise<void> {
-    return this.#inTurn(request.volume, remaining, () => stageVolume(this.#parts, request, remaining));
+    const section = (): Promise<void> => stageVolume(this.#parts, request, remaining);
+    return this.#inTurnAt(request.volume, [request.stagingPath], remaining, section);
   }
 
   publish(request: PublishRequest, remaining: Remaining): Promise<void> {
-    return this.#inTurn(request.volume, remaining, () => publishVolume(this.#parts, request, remaining));
+    const section = (): Promise<void> => publishVolume(this.#parts, request, remaining);
+    return this.#inTurnAt(request.volume, [request.stagingPath, request.targetPath], remaining, section);
   }
 
   unpublish(request: UnpublishRequest, remaining: Remaining): Promise<void> {
-    return this.#inTurn(request.volume, remaining, () => unpublishVolume(this.#parts, request, remaining));
+    const section = (): Promise<void> => unpublishVolume(this.#parts, request, remaining);
+    return this.#inTurnAt(request.volume, [request.targetPath], remaining, section);
   }
 
   unstage(request: UnstageRequest, remaining: Remaining): Promise<void> {
-    return this.#inTurn(request.volume, remaining, () => unstageVolume(this.#parts, request, remaining));
+    const section = (): Promise<void> => unstageVolume(this.#parts, request, remaining);
+    return this.#inTurnAt(request.volume, [request.stagingPath], remaining, section);
   }
 
   expand(request: ExpandRequest, remaining: Remaining): Promise<number> {
@@ -110,6 +117,18 @@ export class NodeVolumes {
 
   #inTurn<T>(volume: string, remaining: Remaining, section: () => Promise<T>): Promise<T> {
     return this.#turns.take(volume, remaining() - ANSWER_MS, section);
+  }
+
+  /** The volume's turn, and then those of the paths, in an order that all calls agree on: so no two wait for each other. */
+  #inTurnAt<T>(volume: string, paths: string[], remaining: Remaining, section: () => Promise<T>): Promise<T> {
+    return this.#inTurn(volume, remaining, async () => {
+      const places = [...new Set(await Promise.all(paths.map(canonicalPath)))].sort();
+      const inOrder = places.reduceRight<() => Promise<T>>(
+        (inner, place) => () => this.#pathTurns.take(place, remaining() - ANSWER_MS, inner),
+        section,
+      );
+      return inOrder();
+    });
   }
 }
 

@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
-import { mkdir, readFile, rename, stat } from 'node:fs/promises';
+import { mkdir, readFile, readdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { credentials } from '@grpc/grpc-js';
-import { HoldfastError, codeOf } from '../base/errors.js';
+import { HoldfastError, asHoldfastError, codeOf } from '../base/errors.js';
 import { invoke } from '../base/grpc.js';
 import type { Log } from '../base/log.js';
 import type { DeviceProcessClient as DeviceStub } from '../generated/holdfast/v1/DeviceProcess.js';
@@ -104,8 +104,8 @@ export async function ensureDeviceProcess(
  * `failed-precondition`: it has devices; remove them first.
  */
 export async function stopDeviceProcess(stateDirectory: string): Promise<void> {
-  const pid = await livingPid(stateDirectory);
-  if (pid === undefined) return;
+  const pids = await livingPids(stateDirectory);
+  if (pids.length === 0) return;
   const client = new DeviceProcessClient(stateDirectory);
   try {
     const left = await client.list();
@@ -119,10 +119,13 @@ export async function stopDeviceProcess(stateDirectory: string): Promise<void> {
   } finally {
     client.close();
   }
-  process.kill(pid, 'SIGTERM');
-  for (let waitedMs = 0; await isDeviceProcess(pid, stateDirectory); waitedMs += STEP_MS) {
+  for (const pid of pids) tell(pid, 'SIGTERM');
+  for (let waitedMs = 0; (await livingPids(stateDirectory)).length > 0; waitedMs += STEP_MS) {
     if (waitedMs >= STOP_TIMEOUT_MS) {
-      throw new HoldfastError('deadline-exceeded', `device process ${pid} did not end within ${STOP_TIMEOUT_MS} ms`);
+      throw new HoldfastError(
+        'deadline-exceeded',
+        `device process ${pids.join(', ')} did not end within ${STOP_TIMEOUT_MS} ms`,
+      );
     }
     await sleep(STEP_MS);
   }
@@ -173,8 +176,8 @@ async function untilAnswer(stateDirectory: string, child: Started): Promise<void
   while (Date.now() - start < START_TIMEOUT_MS) {
     if (await answers(stateDirectory)) return;
     const how = child.ended();
-    // Where two were started at once, one refuses and the other answers soon.
-    if (how !== undefined && (await livingPid(stateDirectory)) === undefined) {
+    // Where two were started at once, or a living one has lost its socket, one refuses and the other answers soon.
+    if (how !== undefined && (await livingPids(stateDirectory)).length === 0) {
       throw new HoldfastError('unavailable', `the device process ${how}; see ${devicePaths(stateDirectory).log}`);
     }
     await sleep(STEP_MS);
@@ -196,12 +199,23 @@ async function answers(stateDirectory: string): Promise<boolean> {
   }
 }
 
-/** The process that the pid file names, if it lives and is a device process of this directory. */
-async function livingPid(stateDirectory: string): Promise<number | undefined> {
-  const paths = devicePaths(stateDirectory);
-  const pid = Number(await readFile(paths.pid, 'utf8').catch(() => ''));
-  if (!Number.isSafeInteger(pid) || pid <= 0) return undefined;
-  return (await isDeviceProcess(pid, stateDirectory)) ? pid : undefined;
+/**
+ * The device processes of this directory that live: the one that serves it, and those that are about to be refused. The
+ * pid file may be lost, or one of the latter's.
+ */
+async function livingPids(stateDirectory: string): Promise<number[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number);
+  const found = await Promise.all(pids.map((pid) => isDeviceProcess(pid, stateDirectory)));
+  return pids.filter((_, index) => found[index]);
+}
+
+/** One that has ended meanwhile needs no telling. */
+function tell(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw asHoldfastError(error);
+  }
 }
 
 async function isDeviceProcess(pid: number, stateDirectory: string): Promise<boolean> {

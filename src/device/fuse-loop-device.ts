@@ -1,14 +1,32 @@
-import { mkdir, rmdir } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { HoldfastError } from '../base/errors.js';
 import type { Log } from '../base/log.js';
 import type { Io } from '../io/io.js';
 import { FuseChannel } from './fuse-channel.js';
 import type { FuseFile } from './fuse-file.js';
-import { closeFuse, fuseMountsAt, mountFuse, openFuse, refreshAttributes, unmountFuse } from './fuse-mount.js';
+import {
+  closeFuse,
+  fuseMountsAt,
+  mountFuse,
+  openFuse,
+  refreshAttributes,
+  removeFolder,
+  unmountFuse,
+} from './fuse-mount.js';
 import type { FuseLimits } from './fuse-reply.js';
-import { attachLoop, detachLoop, isHeld, isLoopOn, listLoops, loopSize, updateCapacity } from './loop.js';
+import {
+  attachLoop,
+  detachLoop,
+  isHeld,
+  isLoopOn,
+  listLoops,
+  loopSize,
+  updateCapacity,
+  type LoopDevice,
+} from './loop.js';
 import type { Readiness } from './readiness.js';
+import { boundAmong, placesOf } from './shown.js';
 import type { SteadyStage } from './steady-stage.js';
 
 /** Transfers are split to this by the kernel; it bounds the memory of a device, and larger ones are no faster. */
@@ -65,14 +83,14 @@ export class FuseLoopDevice {
   /** Makes mount and loop device, or nothing at all. What an earlier attempt left at the place is removed. */
   static async make(parts: FuseLoopParts): Promise<FuseLoopDevice> {
     const mountPoint = dirname(parts.path);
-    await clearPlace(mountPoint, parts.log);
+    await freePlace(mountPoint, parts.log);
     await mkdir(mountPoint, { recursive: true, mode: 0o700 });
     const fd = openFuse();
     try {
       await mountFuse(fd, mountPoint, LIMITS.maxTransferBytes);
     } catch (error) {
       closeFuse(fd);
-      await rmdir(mountPoint).catch(() => undefined);
+      await removeFolder(mountPoint).catch(() => undefined);
       throw error;
     }
     const device = new FuseLoopDevice(parts, fd);
@@ -96,9 +114,10 @@ export class FuseLoopDevice {
     return this.#sizeBytes;
   }
 
-  /** A removal has begun, so that the device may vanish at its last close. */
-  get removing(): boolean {
-    return this.#removing;
+  /** `leaving`: a removal has begun, so it may vanish at its last close. `gone`: its number may be another's. */
+  async presence(): Promise<'here' | 'leaving' | 'gone'> {
+    if (!(await isLoopOn(this.#loop, this.parts.path))) return 'gone';
+    return this.#removing ? 'leaving' : 'here';
   }
 
   /** First the file's size, then the loop device's. A repeat finishes what was left half done. */
@@ -115,13 +134,14 @@ export class FuseLoopDevice {
     throw new HoldfastError('unavailable', `${this.#loop} did not take on ${this.#sizeBytes} bytes; try again`);
   }
 
-  /** `failed-precondition` while it is mounted or open; nothing has changed then, but that it may go at its last close. */
+  /**
+   * `failed-precondition` while it is mounted, its node is bound to a path, or it is open; nothing has changed then, but
+   * that an open one may go at its last close.
+   */
   async remove(): Promise<void> {
     const { path } = this.parts;
     if (await isLoopOn(this.#loop, path)) {
-      if (!this.#removing && (await isHeld(this.#loop))) {
-        throw new HoldfastError('failed-precondition', `${this.#loop} is mounted or held; unmount it first`);
-      }
+      if (!this.#removing) await refuseWhileUsed(this.#loop);
       this.#removing = true;
       await detachLoop(this.#loop, path);
     }
@@ -151,25 +171,47 @@ export class FuseLoopDevice {
     const mountPoint = dirname(this.parts.path);
     await unmountFuse(mountPoint, false);
     await this.#channel.ended;
-    await rmdir(mountPoint);
+    await removeFolder(mountPoint);
   }
 }
 
+/** The kernel gives the number of a device that is removed to the next one. */
+async function refuseWhileUsed(loop: string): Promise<void> {
+  const places = await placesOf(loop);
+  if (places.length > 0) {
+    throw new HoldfastError('failed-precondition', `${loop} is still seen at ${places.join(', ')}; unmount it there`);
+  }
+  if (await isHeld(loop))
+    throw new HoldfastError('failed-precondition', `${loop} is mounted or held; unmount it first`);
+}
+
+/** As `clearPlace`. `failed-precondition`: something had to stay. */
+export async function freePlace(place: string, log: Log): Promise<void> {
+  const [kept] = await clearPlace(place, log);
+  if (kept === undefined) return;
+  const where = (await placesOf(kept.path)).join(', ');
+  throw new HoldfastError('failed-precondition', `${kept.path}, which nobody serves, is still seen at ${where}`);
+}
+
 /**
- * Removes what nobody serves any more from `mountPoint` or a folder below it: loop devices (those still open go at their
- * last close), mounts, and the folder.
+ * Removes what nobody serves any more from `place`, a mount point or a folder of such: loop devices (those still open go
+ * at their last close), mounts, and their folders. A device whose node is still bound to a path stays as it is, with its
+ * mount; all its I/O fails. Resolves to those.
  */
-export async function clearPlace(place: string, log: Log): Promise<void> {
-  for (const { path, backingFile } of await listLoops()) {
-    if (!backingFile.startsWith(`${place}/`)) continue;
+export async function clearPlace(place: string, log: Log): Promise<LoopDevice[]> {
+  const left = (await listLoops()).filter(({ backingFile }) => backingFile.startsWith(`${place}/`));
+  const kept = await boundAmong(left);
+  for (const { path, backingFile } of left.filter((loop) => !kept.includes(loop))) {
     await detachLoop(path, backingFile).then(
       () => log.info({ path, backingFile }, 'loop device left over was detached'),
       (error: unknown) => log.warn({ path, backingFile, err: error }, 'loop device left over goes at its last close'),
     );
   }
   for (const mountPoint of await fuseMountsAt(place)) {
+    if (kept.some(({ backingFile }) => dirname(backingFile) === mountPoint)) continue;
     await unmountFuse(mountPoint, true);
-    await rmdir(mountPoint);
+    await removeFolder(mountPoint);
     log.info({ mountPoint }, 'mount left over was removed');
   }
+  return kept;
 }

@@ -1,5 +1,5 @@
-import { mkdir, readdir, rmdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { HoldfastError } from '../base/errors.js';
 import type { Log } from '../base/log.js';
 import { KeyedMutex } from '../base/mutex.js';
@@ -7,13 +7,15 @@ import { isVolumeId, type VolumeId } from '../model/ids.js';
 import { PAGE_BYTES, type Io } from '../io/io.js';
 import { NbdClient } from '../nbd/client.js';
 import type { BlockDevice, BlockDevices, ExportAddress } from './device.js';
-import { FuseLoopDevice, clearPlace } from './fuse-loop-device.js';
+import { deviceFile, volumeOfFile } from './device-paths.js';
+import { DirectoryLock } from './directory-lock.js';
+import { FuseLoopDevice, clearPlace, freePlace } from './fuse-loop-device.js';
+import { removeFolder } from './fuse-mount.js';
+import { isLoopOn, loopSize, type LoopDevice } from './loop.js';
 import { Readiness } from './readiness.js';
 import { SteadyStage, type ConnectedStage } from './steady-stage.js';
 
 const CONNECT_TIMEOUT_MS = 5_000;
-/** Name of the file in each mount. */
-const FILE_NAME = 'device';
 
 interface Attached {
   readonly address: ExportAddress;
@@ -25,6 +27,8 @@ interface Attached {
 /** Block devices of FUSE files and loop devices, served by this process for as long as it lives. */
 export class FuseLoopDevices implements BlockDevices {
   readonly #attached = new Map<VolumeId, Attached>();
+  /** What a dead process left and is still bound to a path, so that its number can't be given up. All its I/O fails. */
+  readonly #left = new Map<VolumeId, LoopDevice>();
   readonly #turns = new KeyedMutex<VolumeId>();
   readonly #readiness = new Readiness();
   /** Stages of devices that are being made, so that these can be failed too. */
@@ -36,18 +40,26 @@ export class FuseLoopDevices implements BlockDevices {
   private constructor(
     private readonly io: Io,
     private readonly directory: string,
+    private readonly lock: DirectoryLock,
     private readonly log: Log,
   ) {}
 
   /**
-   * `directory` (an absolute path without links) holds the mounts. No other process may serve it now; what a dead one
-   * left there is removed: its loop devices (at the last close where they are open) and mounts.
+   * `directory` (an absolute path without links) holds the mounts. What a dead process left there is removed: its loop
+   * devices (at the last close where they are open) and mounts. Only a device that is still bound to a path stays, failed,
+   * until it is removed. `already-exists`: a living process serves the directory.
    */
   static async start(io: Io, directory: string, log: Log): Promise<FuseLoopDevices> {
-    await mkdir(directory, { recursive: true, mode: 0o700 });
-    await clearPlace(directory, log);
-    for (const name of await readdir(directory)) await rmdir(join(directory, name));
-    return new FuseLoopDevices(io, directory, log);
+    const lock = new DirectoryLock(directory, io.clock);
+    await lock.hold();
+    try {
+      const devices = new FuseLoopDevices(io, directory, lock, log);
+      await devices.#clear();
+      return devices;
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
   }
 
   /** From now on no device is made; false, and nothing changes, while one is there or being made. */
@@ -71,7 +83,12 @@ export class FuseLoopDevices implements BlockDevices {
     checkSize(sizeBytes);
     return this.#turns.run(volume, async () => {
       const attached = this.#attached.get(volume);
-      if (attached === undefined) throw new HoldfastError('not-found', `no device of volume ${volume}`);
+      if (attached === undefined && !this.#left.has(volume)) {
+        throw new HoldfastError('not-found', `no device of volume ${volume}`);
+      }
+      if (attached === undefined || (await attached.device.presence()) !== 'here') {
+        throw new HoldfastError('failed-precondition', `the device of ${volume} is being removed; finish that first`);
+      }
       await attached.device.grow(sizeBytes);
     });
   }
@@ -89,26 +106,46 @@ export class FuseLoopDevices implements BlockDevices {
   remove(volume: VolumeId): Promise<void> {
     return this.#turns.run(volume, async () => {
       const attached = this.#attached.get(volume);
-      if (attached === undefined) return;
-      await attached.device.remove();
-      attached.stage.fail(`the device of ${volume} was removed`);
-      this.#attached.delete(volume);
-      this.log.info({ volume, path: attached.device.loop }, 'device removed');
+      if (attached !== undefined) await this.#remove(volume, attached);
+      await this.#removeLeft(volume);
     });
   }
 
   list(): Promise<BlockDevice[]> {
-    return Promise.resolve([...this.#attached].map(([volume, attached]) => describe(volume, attached)));
+    return Promise.all([
+      ...[...this.#attached].map(([volume, attached]) => describeNow(volume, attached)),
+      ...[...this.#left].map(([volume, loop]) => describeLeft(volume, loop)),
+    ]);
   }
 
   /** After `retire`. */
   async close(): Promise<void> {
     await this.#readiness.close();
+    this.lock.release();
+  }
+
+  /** Clears the directory of what a dead process left. */
+  async #clear(): Promise<void> {
+    const kept = await clearPlace(this.directory, this.log);
+    for (const loop of kept) {
+      this.log.warn({ ...loop }, 'loop device left over stays, failed: its node is still bound to a path');
+      const volume = volumeOfFile(loop.backingFile);
+      if (volume !== undefined) this.#left.set(volume, loop);
+    }
+    const folders = new Set(kept.map(({ backingFile }) => dirname(backingFile)));
+    for (const name of await readdir(this.directory)) {
+      const folder = join(this.directory, name);
+      if (!folders.has(folder)) await removeFolder(folder);
+    }
   }
 
   async #create(volume: VolumeId, address: ExportAddress, sizeBytes: number, readOnly: boolean): Promise<BlockDevice> {
+    await this.#removeLeft(volume);
     const before = this.#attached.get(volume);
-    if (before !== undefined) {
+    if (before !== undefined && (await before.device.presence()) !== 'here') {
+      // Whoever asked for its removal may never ask again.
+      await this.#remove(volume, before);
+    } else if (before !== undefined) {
       checkSame(volume, before, address, readOnly);
       await before.device.grow(sizeBytes);
       return describe(volume, before);
@@ -117,6 +154,20 @@ export class FuseLoopDevices implements BlockDevices {
     this.#attached.set(volume, made);
     this.log.info({ volume, path: made.device.loop, sizeBytes, readOnly }, 'device made');
     return describe(volume, made);
+  }
+
+  async #remove(volume: VolumeId, { device, stage }: Attached): Promise<void> {
+    await device.remove();
+    stage.fail(`the device of ${volume} was removed`);
+    this.#attached.delete(volume);
+    this.log.info({ volume, path: device.loop }, 'device removed');
+  }
+
+  async #removeLeft(volume: VolumeId): Promise<void> {
+    const loop = this.#left.get(volume);
+    if (loop === undefined) return;
+    await freePlace(dirname(loop.backingFile), this.log);
+    this.#left.delete(volume);
   }
 
   async #make(volume: VolumeId, address: ExportAddress, sizeBytes: number, readOnly: boolean): Promise<Attached> {
@@ -130,8 +181,9 @@ export class FuseLoopDevices implements BlockDevices {
     });
     this.#opening.set(volume, stage);
     try {
+      await this.lock.hold();
       await stage.open();
-      const path = join(this.directory, volume, FILE_NAME);
+      const path = deviceFile(this.directory, volume);
       const parts = { io, readiness: this.#readiness, log, stage, path, sizeBytes, readOnly };
       return { address, readOnly, stage, device: await FuseLoopDevice.make(parts) };
     } catch (error) {
@@ -160,6 +212,19 @@ function describe(volume: VolumeId, { device, readOnly, stage }: Attached): Bloc
   return { volume, path: device.loop, sizeBytes: device.sizeBytes, readOnly, failed: stage.failed };
 }
 
+/** One that is leaving is told without its path, which may be another's before the answer is read. */
+async function describeNow(volume: VolumeId, attached: Attached): Promise<BlockDevice> {
+  const presence = await attached.device.presence();
+  const told = describe(volume, attached);
+  return presence === 'here' ? told : { ...told, path: '', failed: told.failed || presence === 'gone' };
+}
+
+async function describeLeft(volume: VolumeId, { path, backingFile }: LoopDevice): Promise<BlockDevice> {
+  const sizeBytes = await loopSize(path).catch(() => 0);
+  const isThere = await isLoopOn(path, backingFile);
+  return { volume, path: isThere ? path : '', sizeBytes, readOnly: false, failed: true };
+}
+
 function checkRequest(volume: VolumeId, address: ExportAddress, sizeBytes: number): void {
   const isId: boolean = isVolumeId(volume);
   if (!isId) throw new HoldfastError('invalid-argument', `volume_id "${volume}": must be a volume id`);
@@ -174,17 +239,9 @@ function checkSize(sizeBytes: number): void {
   throw new HoldfastError('invalid-argument', `size_bytes ${sizeBytes}: must be a multiple of ${PAGE_BYTES}, above 0`);
 }
 
-function checkSame(
-  volume: VolumeId,
-  { device, stage, ...before }: Attached,
-  address: ExportAddress,
-  readOnly: boolean,
-): void {
+function checkSame(volume: VolumeId, { stage, ...before }: Attached, address: ExportAddress, readOnly: boolean): void {
   if (stage.failed) {
     throw new HoldfastError('failed-precondition', `the attachment of ${volume} has ended; remove its device first`);
-  }
-  if (device.removing) {
-    throw new HoldfastError('failed-precondition', `${device.loop} of ${volume} is being removed; finish that first`);
   }
   const { socketPath, exportName } = before.address;
   if (socketPath === address.socketPath && exportName === address.exportName && before.readOnly === readOnly) return;

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { closeSync, constants, openSync } from 'node:fs';
-import { HoldfastError } from '../base/errors.js';
+import { rmdir } from 'node:fs/promises';
+import { HoldfastError, asHoldfastError } from '../base/errors.js';
 import { mountAt, readMountTable } from '../base/mount-table.js';
 import { run } from '../base/run.js';
 
@@ -65,6 +66,16 @@ export async function unmountFuse(mountPoint: string, lazy: boolean): Promise<vo
     if (code !== 0 && mountAt(await readMountTable(), mountPoint) !== undefined) {
       throw new HoldfastError('failed-precondition', `${mountPoint} can not be unmounted: ${stderr.trim()}`);
     }
+  }
+}
+
+/** Removes the empty folder of a mount that is gone. Missing: nothing happens. */
+export async function removeFolder(mountPoint: string): Promise<void> {
+  try {
+    await rmdir(mountPoint);
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ENOENT'))
+      throw asHoldfastError(error, 'io-error');
   }
 }
 

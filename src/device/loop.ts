@@ -2,6 +2,7 @@ import { readFile, readdir } from 'node:fs/promises';
 import { HoldfastError, asHoldfastError } from '../base/errors.js';
 import { run } from '../base/run.js';
 import { PAGE_BYTES } from '../io/io.js';
+import { boundDevices } from './shown.js';
 
 /**
  * Loop devices on the files of a FUSE mount. Whatever opens such a file or device runs as a child process; this
@@ -13,6 +14,8 @@ const DEADLINE_MS = 15_000;
 const LAST_CLOSE_MS = 2_000;
 const LAST_CLOSE_STEP_MS = 25;
 const SECTOR_BYTES = 512;
+/** Devices that are tried one by one where not just any free one will do. */
+const ATTACH_TRIES = 8;
 
 export interface LoopDevice {
   /** e.g. /dev/loop7 */
@@ -22,17 +25,41 @@ export interface LoopDevice {
 
 /** Puts a loop device on a file: direct I/O, sectors of 4096 bytes, no partitions. */
 export async function attachLoop(file: string, readOnly: boolean): Promise<string> {
-  const args = [
-    ...['--find', '--show', '--direct-io=on', '--sector-size', String(PAGE_BYTES)],
-    ...(readOnly ? ['--read-only'] : []),
-    file,
-  ];
-  const path = (await run('losetup', args, { timeoutMs: DEADLINE_MS })).stdout.trim();
+  const args = ['--direct-io=on', '--sector-size', String(PAGE_BYTES), ...(readOnly ? ['--read-only'] : [])];
+  const path = await attachFree(args, file);
   if ((await loopAttribute(path, 'dio')) !== '1') {
     await detachLoop(path, file);
     throw new HoldfastError('failed-precondition', `${path} on ${file} can not use direct I/O with this kernel`);
   }
   return path;
+}
+
+/**
+ * The first free device, but for one that was detached behind our back and is still bound to a path: whoever opens that
+ * path would reach this file.
+ */
+async function attachFree(args: readonly string[], file: string): Promise<string> {
+  const taken = new Set((await listLoops()).map(({ path }) => path));
+  const avoided = (await boundDevices()).filter((path) => !taken.has(path));
+  if (avoided.length === 0) {
+    return (await run('losetup', [...args, '--find', '--show', file], { timeoutMs: DEADLINE_MS })).stdout.trim();
+  }
+  const free = numbers(taken.size + avoided.length + ATTACH_TRIES)
+    .map((number) => `/dev/loop${number}`)
+    .filter((path) => !taken.has(path) && !avoided.includes(path));
+  for (const path of free) {
+    // Another may have taken it just now.
+    const { code } = await run('losetup', [...args, path, file], { timeoutMs: DEADLINE_MS, okCodes: [0, 1] });
+    if (code === 0) return path;
+  }
+  throw new HoldfastError(
+    'unavailable',
+    `no free loop device for ${file}; still bound to paths: ${avoided.join(', ')}`,
+  );
+}
+
+function numbers(count: number): number[] {
+  return Array.from({ length: count }, (_, number) => number);
 }
 
 /** All loop devices that have a backing file. */
@@ -77,7 +104,10 @@ const LOOK_FOR_HOLDER = `
     process.exit(error.code === 'EBUSY' ? ${HELD} : error.code === 'ENOENT' || error.code === 'ENXIO' ? ${MISSING} : 5);
   }`;
 
-/** Whether something holds the device exclusively: a mount in any namespace, device mapper, swap. */
+/**
+ * Whether something holds the device exclusively: a mount in any namespace, device mapper, swap. A node that is bound to
+ * a path holds nothing: see `placesOf`.
+ */
 export async function isHeld(path: string): Promise<boolean> {
   const args = ['--eval', LOOK_FOR_HOLDER, path];
   const { code } = await run(process.execPath, args, { timeoutMs: DEADLINE_MS, okCodes: [0, HELD, MISSING] });

@@ -29,16 +29,17 @@ export class Readiness {
   readonly #events = new Uint8Array(EVENT_BYTES * EVENTS_AT_ONCE);
   readonly #eventsView = new DataView(this.#events.buffer);
   readonly #told = new Map<number, () => void>();
-  readonly #loop: Promise<void>;
+  /** From the first watch on: a process that watches nothing is not kept from ending. */
+  #loop: Promise<void> | undefined;
   #closed = false;
 
   constructor() {
     changeEpoll(this.#epoll, 'add', this.#wake, event(this.#wake, READABLE));
-    this.#loop = this.#run();
   }
 
   watch(fd: number): Watch {
     assert(!this.#closed, 'nothing is watched after the end');
+    this.#loop ??= this.#run();
     let known = false;
     let stopped = false;
     return {

@@ -125,6 +125,24 @@ describe('NodePublishVolume', () => {
     await node.publish(volume, { mode, target: node.path('other') });
   });
 
+  it('of two volumes at one target at once, one is published and the other refused', async () => {
+    const volumes = [await node.addVolume('a'), await node.addVolume('b')];
+    for (const volume of volumes) await node.stage(volume, { path: node.path(volume) });
+    const calls = await Promise.allSettled(volumes.map((volume) => node.publish(volume, { path: node.path(volume) })));
+    expect(calls.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    expect(calls.find(({ status }) => status === 'rejected')).toMatchObject({ reason: { code: 'already-exists' } });
+    expect(await node.mounts(node.path('target'))).toHaveLength(1);
+  });
+
+  it('a loop mount that is not ours at the target is refused and left', async () => {
+    const volume = await node.addVolume('a');
+    await node.mountForeign(node.path('target'));
+    const before = await node.mounts(node.path('target'));
+    await expect(node.publish(volume)).rejects.toMatchObject({ code: 'failed-precondition' });
+    await node.unpublish(volume);
+    expect(await node.mounts(node.path('target'))).toEqual(before);
+  });
+
   it('after the attachment has ended the stale mounts go, and the volume is staged anew', async () => {
     const volume = await node.addVolume('a');
     await node.publish(volume);

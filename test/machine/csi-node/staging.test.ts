@@ -73,6 +73,15 @@ describe('NodeStageVolume', () => {
     expect((await node.devices.list()).map(({ volume }) => volume)).toEqual([first]);
   });
 
+  it('of two volumes at one path at once, one is staged and the other refused', async () => {
+    const volumes = [await node.addVolume('a'), await node.addVolume('b')];
+    const calls = await Promise.allSettled(volumes.map((volume) => node.stage(volume)));
+    expect(calls.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    expect(calls.find(({ status }) => status === 'rejected')).toMatchObject({ reason: { code: 'already-exists' } });
+    expect(await node.mounts()).toHaveLength(1);
+    expect(await node.devices.list()).toHaveLength(1);
+  });
+
   it('a staging directory that was removed is made again (B18)', async () => {
     const volume = await node.addVolume('a');
     await node.stage(volume);
@@ -120,6 +129,15 @@ describe('NodeStageVolume', () => {
     await expect(node.stage(volume)).rejects.toMatchObject({ code: 'failed-precondition' });
     await node.unstage(volume);
     expect(await node.mounts()).toMatchObject([{ fsType: 'tmpfs' }]);
+  });
+
+  it('a loop mount that is not ours at the path is refused and left', async () => {
+    const volume = await node.addVolume('a');
+    await node.mountForeign(node.path('staging'));
+    const before = await node.mounts();
+    await expect(node.stage(volume)).rejects.toMatchObject({ code: 'failed-precondition' });
+    await node.unstage(volume);
+    expect(await node.mounts()).toEqual(before);
   });
 
   it('a block volume has a device and nothing at the staging path', async () => {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLog } from '../../../src/base/log.js';
@@ -10,6 +10,7 @@ import type { AccessMode } from '../../../src/csi/capability.js';
 import { StagingNotes } from '../../../src/csi/node-notes.js';
 import type { PublishRequest, StageRequest } from '../../../src/csi/node-parse.js';
 import { NodeVolumes } from '../../../src/csi/node-volumes.js';
+import type { BlockDevices } from '../../../src/device/device.js';
 import { volumeKey, type VolumeId } from '../../../src/model/ids.js';
 import type { VolumeRecord } from '../../../src/model/records.js';
 import { MemoryStore } from '../../../src/store/memory-store.js';
@@ -30,8 +31,13 @@ export interface Wish {
   deadlineMs?: number;
 }
 
+export interface TestDevices extends BlockDevices {
+  /** At the end of a test, whatever state it left. */
+  destroy(): Promise<void>;
+}
+
 /** The volumes of one node on real devices and mounts, with everything below one directory. */
-export class TestNode<D extends LoopDevices = LoopDevices> {
+export class TestNode<D extends TestDevices = LoopDevices> {
   readonly store = new MemoryStore();
   attachments = new RecordAttachments(this.store);
   volumes: NodeVolumes;
@@ -48,7 +54,7 @@ export class TestNode<D extends LoopDevices = LoopDevices> {
   }
 
   /** A node with devices of another kind, which are told the directory for their files. */
-  static async on<D extends LoopDevices>(devices: (directory: string) => D): Promise<TestNode<D>> {
+  static async on<D extends TestDevices>(devices: (directory: string) => D): Promise<TestNode<D>> {
     const directory = await mkdtemp(join(tmpdir(), 'holdfast-node-'));
     return new TestNode(directory, devices(join(directory, 'devices')));
   }
@@ -111,8 +117,17 @@ export class TestNode<D extends LoopDevices = LoopDevices> {
     );
   }
 
+  /** A filesystem of somebody else, on a loop device of somebody else. */
+  async mountForeign(path: string): Promise<void> {
+    const image = this.path('foreign.img');
+    await run('truncate', ['--size=64M', image], { timeoutMs: 20_000 });
+    await run('mkfs.ext4', ['-q', image], { timeoutMs: 20_000 });
+    await mkdir(path);
+    await run('mount', ['-o', 'loop', image, path], { timeoutMs: 20_000 });
+  }
+
   /** SHA-256 of what the volume holds. */
-  checksum(volume: VolumeId): Promise<string> {
+  checksum(this: TestNode, volume: VolumeId): Promise<string> {
     return new Promise((resolve, reject) => {
       const hash = createHash('sha256');
       createReadStream(this.devices.file(volume))

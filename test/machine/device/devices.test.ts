@@ -1,14 +1,17 @@
+import { spawn } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { HoldfastError } from '../../../src/base/errors.js';
 import { run } from '../../../src/base/run.js';
 import {
+  bindMount,
   checkFilesystem,
   deviceSize,
   makeFilesystem,
   mountFilesystem,
   unmount,
 } from '../../../src/device/filesystem.js';
+import { readAllMountTables } from '../../../src/base/mount-table.js';
 import { loopSize } from '../../../src/device/loop.js';
 import { GIB, MIB, OTHER_VOLUME, Rig, VOLUME, codeOfRun, fio, killed, leftBelow, until } from './rig.js';
 import { SparseStage } from './sparse-stage.js';
@@ -269,6 +272,34 @@ describe('making, growing, removing', () => {
     expect(await rig.devices.list()).toEqual([]);
   });
 
+  test('one whose node is bound to a path is not removed, and works on', async () => {
+    const { path } = await rig.device(new SparseStage(64 * MIB));
+    await bindMount(path, rig.folder('target'), false);
+    await expect(rig.devices.remove(VOLUME)).rejects.toThrow(rig.folder('target'));
+    expect(await rig.devices.list()).toMatchObject([{ path, failed: false }]);
+    expect(await fio(rig.folder('target'), { size: '4M' }).done).toBe(0);
+    await unmount(rig.folder('target'));
+    await rig.devices.remove(VOLUME);
+    expect(await rig.devices.list()).toEqual([]);
+  });
+
+  test('one whose node is bound in another mount namespace is not removed', async () => {
+    const { path } = await rig.device(new SparseStage(64 * MIB));
+    await bindMount(path, rig.folder('target'), false);
+    const child = spawn('unshare', ['--mount', '--propagation', 'private', 'sleep', '100'], { stdio: 'ignore' });
+    try {
+      const seen = async (): Promise<number> =>
+        (await readAllMountTables()).filter(({ mountPoint }) => mountPoint === rig.folder('target')).length;
+      await until(async () => (await seen()) === 2);
+      await unmount(rig.folder('target'));
+      await expect(rig.devices.remove(VOLUME)).rejects.toMatchObject({ code: 'failed-precondition' });
+    } finally {
+      await killed(child);
+    }
+    await rig.devices.remove(VOLUME);
+    expect(await rig.devices.list()).toEqual([]);
+  });
+
   test('one that is open is removed after its last close', async () => {
     const { path } = await rig.device(new SparseStage(64 * MIB));
     const holder = fio(path, { rw: 'randread', verify: 0, time_based: 1, runtime: 30, size: '32M', rate_iops: 100 });
@@ -281,5 +312,73 @@ describe('making, growing, removing', () => {
     await holder.done;
     await rig.devices.remove(VOLUME);
     expect(await leftBelow(rig.directory)).toEqual([]);
+  });
+});
+
+describe('a removal that an open cuts short', () => {
+  const make = (): ReturnType<typeof rig.devices.create> => rig.devices.create(VOLUME, rig.address, 64 * MIB, false);
+  const told = async (): Promise<object | undefined> =>
+    (await rig.devices.list()).find(({ volume }) => volume === VOLUME);
+
+  test('is finished by who wants the device next, after the last close', async () => {
+    const stage = new SparseStage(64 * MIB);
+    const { path } = await rig.device(stage);
+    const holder = await rig.holder(path);
+    await expect(rig.devices.remove(VOLUME)).rejects.toMatchObject({ code: 'failed-precondition' });
+    await expect(make()).rejects.toMatchObject({ code: 'failed-precondition' });
+    await holder.close();
+    const again = await make();
+    expect(await told()).toEqual(again);
+    expect(await fio(again.path, { size: '4M' }).done).toBe(0);
+    await rig.devices.remove(VOLUME);
+    expect(await leftBelow(rig.directory)).toEqual([]);
+  });
+
+  test('lets the last users write, but does not grow, and tells no path', async () => {
+    const stage = new SparseStage(64 * MIB);
+    const { path } = await rig.device(stage);
+    const holder = await rig.holder(path);
+    await expect(rig.devices.remove(VOLUME)).rejects.toMatchObject({ code: 'failed-precondition' });
+    expect(await told()).toMatchObject({ path: '', failed: false });
+    await expect(rig.devices.grow(VOLUME, 128 * MIB)).rejects.toMatchObject({ code: 'failed-precondition' });
+    expect(await holder.write()).toBe(0);
+    await holder.close();
+    expect(stage.usedBytes).toBe(4096);
+  });
+
+  test('leaves the number of the device to the next volume', async () => {
+    await rig.serve({ volume: new SparseStage(64 * MIB), other: new SparseStage(128 * MIB) });
+    const { path } = await make();
+    const holder = await rig.holder(path);
+    await expect(rig.devices.remove(VOLUME)).rejects.toMatchObject({ code: 'failed-precondition' });
+    await holder.close();
+    await until(async () => (await leftBelow(rig.directory)).every((left) => left !== path));
+    const other = { ...rig.address, exportName: 'other' };
+    const next = await rig.devices.create(OTHER_VOLUME, other, 128 * MIB, false);
+    expect(await told()).toMatchObject({ path: '', failed: true });
+    const again = await make();
+    expect(again.path).not.toBe(next.path);
+    expect(await rig.devices.list()).toEqual([next, again]);
+    expect(await deviceSize(next.path)).toBe(128 * MIB);
+  });
+
+  test('that somebody else detaches gives its number to nobody while its node is bound to a path', async () => {
+    const { path } = await rig.device(new SparseStage(64 * MIB));
+    await bindMount(path, rig.folder('target'), false);
+    await tool('losetup', '--detach', path);
+    await until(async () => !(await leftBelow(rig.directory)).includes(path));
+    const again = await make();
+    expect(again.path).not.toBe(path);
+    expect(await fio(again.path, { size: '4M' }).done).toBe(0);
+    await unmount(rig.folder('target'));
+  });
+
+  test('counts as one where somebody else detaches the device', async () => {
+    const { path } = await rig.device(new SparseStage(64 * MIB));
+    await tool('losetup', '--detach', path);
+    await until(async () => !(await leftBelow(rig.directory)).includes(path));
+    expect(await told()).toMatchObject({ path: '', failed: true });
+    expect(await told()).not.toEqual(await make());
+    expect(await told()).toMatchObject({ failed: false });
   });
 });

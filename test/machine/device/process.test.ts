@@ -1,19 +1,19 @@
-import { mkdir, readFile, realpath, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, realpath, rmdir, symlink, writeFile } from 'node:fs/promises';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { codeOf } from '../../../src/base/errors.js';
 import { silentLog } from '../../../src/base/log.js';
 import { run } from '../../../src/base/run.js';
 import type { ExportAddress } from '../../../src/device/device.js';
 import { DeviceProcessClient, ensureDeviceProcess, stopDeviceProcess } from '../../../src/device/device-client.js';
 import { devicePaths } from '../../../src/device/device-paths.js';
-import { makeFilesystem, mountFilesystem, unmount } from '../../../src/device/filesystem.js';
+import { bindMount, makeFilesystem, mountFilesystem, unmount } from '../../../src/device/filesystem.js';
 import { createNodeIo } from '../../../src/io/node-io.js';
 import { serveNbd, type NbdServer } from '../../../src/nbd/server.js';
 import { NamedExports } from '../../support/memory-stage.js';
-import { MIB, VOLUME, codeOfRun, fio, leftBelow, until } from './rig.js';
+import { MIB, OTHER_VOLUME, VOLUME, codeOfRun, fio, leftBelow, until } from './rig.js';
 import { SparseStage } from './sparse-stage.js';
 
 /** The device process as it is installed: compiled, in a folder of its own. */
@@ -152,4 +152,59 @@ test('a filesystem that was mounted when it was killed does not keep a new devic
   await mountFilesystem(again.path, mountPoint, 'ext4', []);
   await unmount(mountPoint);
   second.close();
+});
+
+test('a device whose node was bound to a path when it was killed keeps its number, failed, until it is removed', async () => {
+  const first = await ensure();
+  const { path } = await first.create(VOLUME, address, 64 * MIB, false);
+  const target = join(stateDirectory, 'mnt');
+  await rmdir(target);
+  await bindMount(path, target, false);
+  process.kill(await pidOfProcess(), 'SIGKILL');
+  await until(async () => codeOf(await first.list().catch((error: unknown) => error)) === 'unavailable');
+  first.close();
+
+  const second = await ensure();
+  expect(await second.list()).toMatchObject([{ volume: VOLUME, path, failed: true }]);
+  expect((await second.create(OTHER_VOLUME, address, 64 * MIB, false)).path).not.toBe(path);
+  expect(await codeOfRun('dd', [`if=${target}`, 'of=/dev/null', 'bs=4k', 'count=1', 'iflag=direct'])).not.toBe(0);
+  await expect(second.remove(VOLUME)).rejects.toMatchObject({ code: 'failed-precondition' });
+  await expect(second.create(VOLUME, address, 64 * MIB, false)).rejects.toMatchObject({ code: 'failed-precondition' });
+  await unmount(target);
+  expect(await second.create(VOLUME, address, 64 * MIB, false)).toMatchObject({ failed: false });
+  second.close();
+});
+
+describe('a device process whose files were deleted', () => {
+  let living: number;
+  let path: string;
+  beforeEach(async () => {
+    const first = await ensure();
+    path = (await first.create(VOLUME, address, 64 * MIB, false)).path;
+    await makeFilesystem(path, 'ext4', []);
+    await mountFilesystem(path, join(stateDirectory, 'mnt'), 'ext4', []);
+    first.close();
+    living = await pidOfProcess();
+    const { pid, socket, log } = devicePaths(stateDirectory);
+    for (const file of [pid, socket, log]) await rm(file);
+  });
+
+  test('is found again by who starts one at once, and its device can be removed', async () => {
+    const devices = await ensure();
+    expect(await devices.list()).toMatchObject([{ volume: VOLUME, path, failed: false }]);
+    await writeFile(join(stateDirectory, 'mnt', 'file'), 'on and on');
+    await unmount(join(stateDirectory, 'mnt'));
+    await devices.remove(VOLUME);
+    devices.close();
+    await stopDeviceProcess(stateDirectory);
+    expect(await readFile(`/proc/${living}/cmdline`, 'utf8').catch(() => '')).toBe('');
+  });
+
+  test('is let alone by a second one, which ends', async () => {
+    const before = await leftBelow(stateDirectory);
+    const [program = '', ...args] = command();
+    expect(await codeOfRun(program, args)).not.toBe(0);
+    expect(await leftBelow(stateDirectory)).toEqual(before);
+    await writeFile(join(stateDirectory, 'mnt', 'file'), 'on and on');
+  });
 });

@@ -14,6 +14,7 @@ import { createNodeIo } from '../../../src/io/node-io.js';
 import { serveNbd, type NbdServer } from '../../../src/nbd/server.js';
 import type { Stage } from '../../../src/nbd/stage.js';
 import { NamedExports } from '../../support/memory-stage.js';
+import { holdOpen, type Holder } from './holder.js';
 
 export const MIB = 1024 * 1024;
 export const GIB = 1024 * MIB;
@@ -24,6 +25,7 @@ export const OTHER_VOLUME = `vol-${'0'.repeat(31)}2`;
 export class Rig {
   readonly #servers: NbdServer[] = [];
   readonly #children: ChildProcess[] = [];
+  readonly #holders: Holder[] = [];
 
   private constructor(
     readonly directory: string,
@@ -79,11 +81,19 @@ export class Rig {
     throw new Error('nbdkit does not serve');
   }
 
+  /** Somebody who has the device open, not exclusively. */
+  async holder(path: string): Promise<Holder> {
+    const holder = await holdOpen(path);
+    this.#holders.push(holder);
+    return holder;
+  }
+
   folder(name: string): string {
     return join(this.directory, name);
   }
 
   async end(): Promise<void> {
+    for (const holder of this.#holders) await holder.close();
     for (const { volume } of await this.devices.list()) await this.devices.fail(volume);
     await this.#unmountAll();
     for (const { volume } of await this.devices.list()) await this.devices.remove(volume);

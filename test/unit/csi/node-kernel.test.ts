@@ -18,6 +18,9 @@ const TABLE = parseMountTable(
     '34 20 0:5 /loop9//deleted /block/old rw shared:4 - devtmpfs devtmpfs rw',
     '35 20 7:8 / /stale rw shared:5 - ext4 /dev/loop8 ro,emergency_ro',
     '36 20 0:40 / /tmp/share rw shared:6 - tmpfs tmpfs rw',
+    '37 20 7:10 / /image rw shared:7 - ext4 /dev/loop10 rw',
+    '38 20 0:5 /loop10 /image-node rw shared:4 - devtmpfs devtmpfs rw',
+    '39 20 43:0 / /export rw shared:8 - ext4 /dev/nbd0 rw',
   ].join('\n'),
 );
 
@@ -26,11 +29,11 @@ function device(volume: string, path: string, majorMinor: string | undefined) {
 }
 
 const C = `vol-${'c'.repeat(32)}`;
-const view = new KernelView(TABLE, [
-  device(A, '/dev/loop3', '7:3'),
-  device(B, '/dev/loop4', '7:4'),
-  device(C, '/dev/loop5', '7:5'),
-]);
+const view = new KernelView(
+  TABLE,
+  [device(A, '/dev/loop3', '7:3'), device(B, '/dev/loop4', '7:4'), device(C, '/dev/loop5', '7:5')],
+  [{ name: 'loop10', majorMinor: '7:10' }],
+);
 
 describe('the kernel view', () => {
   it('tells what lies at a path by device numbers, not by names', () => {
@@ -44,6 +47,10 @@ describe('the kernel view', () => {
   it('a mount of a device that is no volume any more is stale', () => {
     expect(view.at('/stale', A).kind).toBe('stale');
     expect(view.at('/block/old', A).kind).toBe('stale');
+  });
+
+  it('a loop device on a file of somebody else is foreign, and so is any other device', () => {
+    for (const path of ['/image', '/image-node', '/export']) expect(view.at(path, A).kind).toBe('foreign');
   });
 
   it('knows a bound device node as its volume', () => {
