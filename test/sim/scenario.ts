@@ -87,25 +87,25 @@ const THEMES: readonly Theme[] = [
   ...Array<Theme>(2).fill({
     ...USUAL,
     faults: ['lost-writer', 'kill', 'reset'],
-    others: 0.05,
+    others: 0.15,
     activeMs: [25_000, [60_000]],
     faultEveryMs: [3_000, 8_000],
     operations: [200, 600],
     evictAfterMs: [1_000],
   }),
   // Writes on one disk only, or on no disk yet.
-  { ...USUAL, faults: ['crash', 'reset', 'slow-disk', 'slow-link'], others: 0.05 },
+  { ...USUAL, faults: ['crash', 'reset', 'slow-disk', 'slow-link'], others: 0.15 },
   // Requests of a connection that has ended, to the same few blocks.
   {
     ...USUAL,
     faults: ['reset', 'slow-disk', 'hung-disk'],
-    others: 0.05,
+    others: 0.15,
     faultEveryMs: [300, 700],
     operations: [200, 600],
     mostBlocks: 4,
   },
   // Changes of the record of which nobody knows whether they were done.
-  { ...USUAL, faults: ['lossy-store', 'store-outage', 'reset', 'kill'], others: 0.05 },
+  { ...USUAL, faults: ['lossy-store', 'store-outage', 'reset', 'kill'], others: 0.15 },
 ];
 
 /** Only these befall data that rots. */
