@@ -135,3 +135,13 @@ function refused(message: string): HoldfastError {
 function quoted(text: string): string {
   return JSON.stringify(text);
 }
+
+/** Puts the name of a flag or setting before what is wrong with its value. */
+export function named<T>(flag: string, parse: () => T): T {
+  try {
+    return parse();
+  } catch (error) {
+    if (error instanceof HoldfastError) throw new HoldfastError(error.code, `${flag} ${error.message}`);
+    throw error;
+  }
+}

@@ -67,7 +67,13 @@ export class DevCluster {
   static async start(options: DevOptions, log: Log): Promise<DevCluster> {
     const layout = devLayout(options.directory);
     await requireMachine();
-    await mkdir(layout.logsDirectory, { recursive: true });
+    await mkdir(layout.logsDirectory, { recursive: true }).catch((error: unknown) => {
+      const { directory } = options;
+      throw new HoldfastError(
+        'invalid-argument',
+        `${directory} can not be the --dir of a dev cluster: ${messageOf(error)}`,
+      );
+    });
     if (await devIsAlive(layout)) {
       throw new HoldfastError(
         'already-exists',

@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
 import { HoldfastError } from '../base/errors.js';
 import { createLog } from '../base/log.js';
-import { duration, logLevel, segments, size, integer } from '../config-values.js';
+import { duration, integer, logLevel, named, segments, size } from '../config-values.js';
 import { TOPOLOGY_NODE, TOPOLOGY_ZONE } from '../config.js';
 import { DevCluster } from '../dev.js';
 import { controlNode, DEV_VERBS, type DevVerb } from '../dev/control.js';
@@ -83,15 +83,9 @@ async function runDev(options: DevCommandOptions): Promise<void> {
 
 function zoneNames(text: string): string[] {
   const names = text.split(',').map((name) => name.trim());
+  if (names.includes('')) {
+    throw new HoldfastError('invalid-argument', `is "${text}"; give names of zones, separated by commas`);
+  }
   for (const name of names) segments([`${TOPOLOGY_ZONE}=${name}`], TOPOLOGY_NODE);
   return names;
-}
-
-function named<T>(flag: string, parse: () => T): T {
-  try {
-    return parse();
-  } catch (error) {
-    if (error instanceof HoldfastError) throw new HoldfastError(error.code, `${flag} ${error.message}`);
-    throw error;
-  }
 }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { HoldfastError } from '../base/errors.js';
-import { duration, integer } from '../config-values.js';
+import { duration, integer, named } from '../config-values.js';
 import { ask, CALL_TIMEOUT_MS, clientCommand, print, type ClientOptions } from './client-command.js';
 import { explanationText, explanationValue } from './explanation-view.js';
 import type { AdminClient } from './service-client.js';
@@ -61,7 +61,7 @@ export function addNodeRemoval(node: Command): void {
 
 async function setReplicas(name: string, text: string, options: SetReplicasOptions): Promise<void> {
   const replicas = countOf(text);
-  const timeoutMs = duration(options.timeout, '1s', '240h');
+  const timeoutMs = named('--timeout', () => duration(options.timeout, '1s', '240h'));
   await ask(options, async (admin) => {
     const { next } = await admin.call('SetReplicas', { volume: name, replicas }, CALL_TIMEOUT_MS);
     if (options.wait === true) await untilSettled(admin, name, replicas, timeoutMs);

@@ -1,5 +1,13 @@
 import { existsSync } from 'node:fs';
-import { Client, credentials, Metadata, type GrpcObject, type ServiceDefinition } from '@grpc/grpc-js';
+import {
+  Client,
+  credentials,
+  Metadata,
+  status,
+  type GrpcObject,
+  type ServiceDefinition,
+  type ServiceError,
+} from '@grpc/grpc-js';
 import { assert } from '../base/assert.js';
 import { HoldfastError } from '../base/errors.js';
 import { fromServiceError, loadProto } from '../base/grpc.js';
@@ -48,12 +56,27 @@ export class ServiceClient<D> {
         new Metadata(),
         { deadline: Date.now() + timeoutMs },
         (error, response) => {
-          if (error) reject(fromServiceError(error));
+          if (error) reject(this.#explained(error));
           else if (response === undefined) reject(new HoldfastError('internal', `${method}: empty answer`));
           else resolve(response);
         },
       );
     });
+  }
+
+  /** In the words of gRPC's own client some errors don't say what to do. */
+  #explained(error: ServiceError): HoldfastError {
+    const { socketPath } = this;
+    if (error.details.startsWith('No connection established')) {
+      return new HoldfastError('unavailable', `nothing answers on ${socketPath}; name another with --dir or --socket`);
+    }
+    if (error.code === status.UNIMPLEMENTED && error.details.startsWith('The server does not implement')) {
+      return new HoldfastError(
+        'unimplemented',
+        `${socketPath} serves something else; name another with --dir or --socket`,
+      );
+    }
+    return fromServiceError(error);
   }
 
   close(): void {

@@ -34,15 +34,20 @@ export interface DrillSurroundings {
 /**
  * Makes a real fault in a running dev cluster while a load writes to a volume of its own, ends the fault, and holds what
  * is there against what was acknowledged. However it ends, the fault is over and nothing of it stays.
- * `cancelled` by the signal; `already-exists`: there is a volume of that name.
+ * `cancelled` by the signal; `already-exists`: there is a volume of that name; `failed-precondition`: the
+ * cluster is not as the drill needs it, or something could not be cleared up, which is named.
  */
 export async function runDrill(plan: DrillPlan, surroundings: DrillSurroundings): Promise<DrillFacts> {
   const drill = new Drill(plan, surroundings);
-  try {
-    return await drill.play();
-  } finally {
-    await drill.cleanUp();
-  }
+  const outcome = await drill.play().then(
+    (facts) => ({ facts }),
+    (error: unknown) => ({ error }),
+  );
+  const left = await drill.cleanUp();
+  if (left.length > 0)
+    throw new HoldfastError('failed-precondition', `the drill could not clear up: ${left.join('; ')}`);
+  if ('error' in outcome) throw outcome.error;
+  return outcome.facts;
 }
 
 class Drill {
@@ -55,6 +60,10 @@ class Drill {
   #volume: ProvisionedVolume | undefined;
   #watch: Watch | undefined;
   #endFault: (() => Promise<void>) | undefined;
+  /** To the node that the volume moves to, if it moves. */
+  #moved: Promise<Load | undefined> = Promise.resolve(undefined);
+  /** What could not be cleared up, and why. */
+  readonly #left: string[] = [];
   readonly #over = new AbortController();
   /** Aborts when the drill is to end, or has. */
   readonly #signal: AbortSignal;
@@ -78,13 +87,13 @@ class Drill {
     const watch = (this.#watch = new Watch(this.#kubernetes, volume, say));
     watch.add(first);
     watch.start();
-    const { moved } = await this.#beginFault(volume, sites);
+    await this.#beginFault(volume, sites);
     await pause(plan.seconds * 1_000, this.#signal);
     const endedAt = Date.now();
     say(describeFault(plan.fault).ends);
     await this.#endFaultNow();
 
-    const second = await moved;
+    const second = await this.#moved;
     if (second) await this.#leave(first, volume);
     const current = second ?? first;
     const healthyAfterMs = await this.#untilHealthy(watch, current, endedAt, sites.length);
@@ -101,10 +110,12 @@ class Drill {
     };
   }
 
-  /** Ends the fault and takes away all that the drill made; what can't be is said. */
-  async cleanUp(): Promise<void> {
+  /** Ends the fault and takes away all that the drill made; resolves to what could not be, and why. */
+  async cleanUp(): Promise<readonly string[]> {
     this.#over.abort();
     await this.#attempt('the fault', () => this.#endFaultNow());
+    // A call that is under way may still mount the volume.
+    await this.#moved.catch(() => undefined);
     await this.#watch?.stop();
     for (const load of this.#loads) await load.kill(CLEAN_UP_MS);
     const volume = this.#volume;
@@ -115,6 +126,7 @@ class Drill {
       await this.#attempt(`volume ${volume.name}`, () => this.#kubernetes.deleteVolume(volume));
     }
     this.#kubernetes.close();
+    return this.#left;
   }
 
   async #createVolume(): Promise<ProvisionedVolume> {
@@ -152,6 +164,7 @@ class Drill {
   async #startLoad(node: string, volume: ProvisionedVolume): Promise<Load> {
     this.#mounted.add(node);
     const path = await this.#kubernetes.mountFor(node, volume, this.#signal);
+    if (this.#signal.aborted) throw new HoldfastError('cancelled', 'given up');
     const load = new Load(node, this.#namespaceOf(node), {
       kind: 'write',
       path,
@@ -175,11 +188,8 @@ class Drill {
     this.surroundings.say(`the load runs on node ${load.node}: ${WRITES_PER_SECOND} writes a second at most`);
   }
 
-  /** Resolves when the fault has begun; `moved` later, to the load on the node that the volume moves to, if it moves. */
-  async #beginFault(
-    volume: ProvisionedVolume,
-    sites: readonly string[],
-  ): Promise<{ readonly moved: Promise<Load | undefined> }> {
+  /** Resolves when the fault has begun, and the volume has begun to move. */
+  async #beginFault(volume: ProvisionedVolume, sites: readonly string[]): Promise<void> {
     const { plan } = this;
     const { layout, cluster, say } = this.surroundings;
     const fault = faultOf(layout, cluster.nodes, plan.fault);
@@ -187,12 +197,11 @@ class Drill {
     say(describeFault(plan.fault).begins);
     await fault.begin();
     const other = sites.find((node) => node !== plan.user);
-    if (!plan.moves || other === undefined) return { moved: Promise.resolve(undefined) };
+    if (!plan.moves || other === undefined) return;
     say(`the pod moves to node ${other}: staged there, as its kubelet would`);
-    const moved = this.#move(other, volume);
+    this.#moved = this.#move(other, volume);
     // Its failure is met where it is waited for, if the drill gets there.
-    moved.catch(() => undefined);
-    return { moved };
+    this.#moved.catch(() => undefined);
   }
 
   async #move(node: string, volume: ProvisionedVolume): Promise<Load> {
@@ -276,7 +285,7 @@ class Drill {
         return;
       } catch (error) {
         if (Date.now() > end) {
-          this.surroundings.say(`clean-up of ${what}: ${messageOf(error)}`);
+          this.#left.push(`${what}: ${messageOf(error)}`);
           return;
         }
       }

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { open } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -130,6 +130,19 @@ describe('a drill', () => {
       .get('holdfast_fenced_requests_total')
       ?.lines.find(({ labels }) => labels['side'] === 'writer');
     expect(refused?.value).toBeGreaterThan(0);
+  });
+
+  it('that is stopped while the pod moves ends the load there too', async () => {
+    const child = spawn(process.execPath, [MAIN, 'drill', '--dir', dev.directory, 'pause', '--node', 'b'], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
+    let said = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (said += text));
+    await expect.poll(() => said, { timeout: 40_000 }).toContain('the pod moves to node');
+    child.kill('SIGINT');
+    expect(await ended).toBe(130);
+    expect(said).toContain('nothing of the drill is left');
   });
 
   it('leaves nothing behind', async () => {

@@ -27,6 +27,10 @@ interface Totals {
 }
 
 async function main(): Promise<number> {
+  if (process.argv.slice(2).includes('--help')) {
+    process.stdout.write(`${USAGE}\n`);
+    return 0;
+  }
   const options = readOptions();
   if (typeof options === 'string') {
     process.stderr.write(`${options}\n\n${USAGE}\n`);
@@ -76,8 +80,8 @@ function readOptions(): Options | string {
     minutes: Number(values.minutes ?? Infinity),
     workers: Number(values.workers ?? availableParallelism()),
     firstFailure,
-    // Where the seeds are not named, those that failed once come first.
-    regressions: values['first-seed'] === undefined,
+    // Where neither seeds nor their number are named, those that failed once come first.
+    regressions: values.seeds === undefined && values['first-seed'] === undefined,
   };
 }
 
