@@ -114,15 +114,17 @@ class Drill {
   async cleanUp(): Promise<readonly string[]> {
     this.#over.abort();
     await this.#attempt('the fault', () => this.#endFaultNow());
-    // A call that is under way may still mount the volume.
-    await this.#moved.catch(() => undefined);
     await this.#watch?.stop();
     for (const load of this.#loads) await load.kill(CLEAN_UP_MS);
     const volume = this.#volume;
     if (volume !== undefined) {
-      for (const node of this.#mounted) {
-        await this.#attempt(`node ${node}`, () => this.#kubernetes.unmountFor(node, volume));
-      }
+      const unmount = (node: string): Promise<void> =>
+        this.#attempt(`node ${node}`, () => this.#kubernetes.unmountFor(node, volume));
+      const [first, ...others] = this.#mounted;
+      if (first !== undefined) await unmount(first);
+      // A call that is under way may still mount the volume elsewhere, now that it is free.
+      await this.#moved.catch(() => undefined);
+      for (const node of others) await unmount(node);
       await this.#attempt(`volume ${volume.name}`, () => this.#kubernetes.deleteVolume(volume));
     }
     this.#kubernetes.close();

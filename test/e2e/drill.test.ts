@@ -132,19 +132,6 @@ describe('a drill', () => {
     expect(refused?.value).toBeGreaterThan(0);
   });
 
-  it('that is stopped while the pod moves ends the load there too', async () => {
-    const child = spawn(process.execPath, [MAIN, 'drill', '--dir', dev.directory, 'pause', '--node', 'b'], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
-    const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
-    let said = '';
-    child.stdout.setEncoding('utf8').on('data', (text: string) => (said += text));
-    await expect.poll(() => said, { timeout: 40_000 }).toContain('the pod moves to node');
-    child.kill('SIGINT');
-    expect(await ended).toBe(130);
-    expect(said).toContain('nothing of the drill is left');
-  });
-
   it('leaves nothing behind', async () => {
     const { stdout } = await run(process.execPath, [MAIN, 'volume', 'list', '--dir', dev.directory]);
     expect(stdout).toBe('no volumes\n');
@@ -168,5 +155,20 @@ describe('a drill', () => {
       .get('holdfast_grpc_calls_total')
       ?.lines.find(({ labels }) => labels['method'] === 'CreateVolume' && labels['code'] === 'OK');
     expect(created?.value).toBe(3);
+  });
+
+  it('that is stopped while the pod moves ends the load there too', async () => {
+    const child = spawn(process.execPath, [MAIN, 'drill', '--dir', dev.directory, 'pause', '--node', 'b'], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
+    let said = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (said += text));
+    await expect.poll(() => said, { timeout: 40_000 }).toContain('the pod moves to node');
+    child.kill('SIGINT');
+    expect(await ended).toBe(130);
+    expect(said).toContain('nothing of the drill is left');
+    const { stdout } = await run(process.execPath, [MAIN, 'volume', 'list', '--dir', dev.directory]);
+    expect(stdout).toBe('no volumes\n');
   });
 });
