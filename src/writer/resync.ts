@@ -147,8 +147,10 @@ export class Resync {
   /** The parts of a piece that the target has otherwise, or that are bad on the source; near ones joined. */
   async #differing(source: Member, at: number, length: number): Promise<Range[]> {
     const digests = (session: ReplicaSession): Promise<PieceDigest[]> => session.digests(at, length, PAGE_BYTES);
-    const ours = await this.#askSource(source, (member) => member.ask(digests));
-    const theirs = await this.target.ask(digests);
+    const [ours, theirs] = await Promise.all([
+      this.#askSource(source, (member) => member.ask(digests)),
+      this.target.ask(digests),
+    ]);
     const parts: { offset: number; length: number }[] = [];
     for (const [index, { state, digest }] of ours.entries()) {
       if (state !== 'corrupt' && digest === theirs[index]?.digest) continue;

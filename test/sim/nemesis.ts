@@ -289,13 +289,14 @@ const FAULTS: { readonly [K in FaultKind]: Fault } = {
     nemesis.later(nemesis.span(), () => nemesis.cluster.controller.start());
   },
   'stale-disk': (nemesis) => {
+    // As it was while it was behind: a disk that is put back within the epoch in which it was in sync can't be told.
     const node = nemesis.node();
+    if (!nemesis.isSpare(node)) return;
     const image = nemesis.imageOf(node);
     if (!image) {
       nemesis.takeImage(node);
       return;
     }
-    if (!nemesis.isSpare(node)) return;
     nemesis.say(`an old disk comes back to ${node.name}`);
     node.crash();
     node.machine.disk.restore(image);
