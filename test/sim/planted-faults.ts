@@ -26,7 +26,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/writer/region-closer.ts',
     find: '      await this.set.fanOut.run((session) => session.flush());',
     replace: '',
-    withinSeeds: 50,
+    withinSeeds: 100,
   },
   {
     name: 'close-without-hold',
