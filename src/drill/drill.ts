@@ -44,8 +44,10 @@ export async function runDrill(plan: DrillPlan, surroundings: DrillSurroundings)
     (error: unknown) => ({ error }),
   );
   const left = await drill.cleanUp();
-  if (left.length > 0)
-    throw new HoldfastError('failed-precondition', `the drill could not clear up: ${left.join('; ')}`);
+  if (left.length > 0) {
+    const before = 'error' in outcome ? `${messageOf(outcome.error)}; then ` : '';
+    throw new HoldfastError('failed-precondition', `${before}the drill could not clear up: ${left.join('; ')}`);
+  }
   if ('error' in outcome) throw outcome.error;
   return outcome.facts;
 }

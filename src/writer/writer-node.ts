@@ -1,8 +1,8 @@
 import { bounded } from '../base/bounded.js';
+import { HoldfastError } from '../base/errors.js';
 import type { Log } from '../base/log.js';
 import { type Meters, NO_METERS } from '../base/meters.js';
 import type { Io } from '../io/io.js';
-import { HoldfastError } from '../base/errors.js';
 import { decided } from '../model/decisions.js';
 import type { NodeName, SessionId, VolumeId } from '../model/ids.js';
 import type { Layout } from '../model/layout.js';
