@@ -9,8 +9,8 @@ The node plugin and the controller serve what they count in the text format of P
 | node plugin | \`--metrics-host\` (default: that of \`--host\`) | \`--metrics-port\` (default 7421; 0: off) |
 | controller | \`--metrics-host\` (default: that of \`--store-host\`) | \`--metrics-port\` (default 7411; 0: off) |
 
-In a dev cluster \`DIR/dev.json\` names the URL of each (\`metrics\`); each is reached in the network namespace of its
-process: \`nsenter --net=/run/netns/NAMESPACE curl URL\`.
+In a dev cluster all are on port 7421, each at an address of its own: \`DIR/dev.json\` names the URL of each
+(\`metrics\`); each is reached in the network namespace of its process: \`nsenter --net=/run/netns/NAMESPACE curl URL\`.
 
 Data threads count on their own and are asked at each scrape; one that does not answer within 2 s is left out, and
 \`holdfast_data_thread_answers\` tells. Times are in seconds, sizes in bytes. \`volume\` is a volume id, and is a label

@@ -144,10 +144,10 @@ export class Nemesis {
   }
 
   #healDisk(node: SimNode): void {
+    node.endSyncErrors();
     Object.assign(node.machine.disk.faults, {
       readErrors: 0,
       writeErrors: 0,
-      syncErrors: 0,
       tornWriteOnError: false,
       full: false,
       hung: false,
@@ -255,12 +255,8 @@ const FAULTS: { readonly [K in FaultKind]: Fault } = {
     const node = nemesis.node();
     const { faults } = node.machine.disk;
     nemesis.say(`flushes fail on ${node.name}`);
-    node.unflushedIsLost();
     faults.syncErrors = nemesis.random.pick([0.3, 1]);
-    nemesis.later(nemesis.span(), () => {
-      node.unflushedIsLost();
-      faults.syncErrors = 0;
-    });
+    nemesis.later(nemesis.span(), () => node.endSyncErrors());
   },
   'full-disk': (nemesis) => {
     const node = nemesis.node();

@@ -41,6 +41,13 @@ export class SimNode {
     return this.mayHaveLost.has(volume) || this.machine.disk.faults.syncErrors > 0;
   }
 
+  /** Flushes succeed again; what failed to be flushed until now may be gone. */
+  endSyncErrors(): void {
+    const { faults } = this.machine.disk;
+    if (faults.syncErrors > 0) this.unflushedIsLost();
+    faults.syncErrors = 0;
+  }
+
   /** What was not flushed may be gone from its disk. */
   unflushedIsLost(): void {
     for (const volume of this.cluster.volumes) this.mayHaveLost.add(volume);
