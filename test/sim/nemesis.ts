@@ -84,7 +84,7 @@ export class Nemesis {
 
   /** A time that is now short, now longer than the rules' own. */
   span(): number {
-    return this.random.between(10, this.random.pick([100, 2_000, 8_000, 25_000]));
+    return this.random.between(10, this.random.pick(this.cluster.scenario.spansMs));
   }
 
   later(ms: number, act: () => void): void {

@@ -68,7 +68,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/writer/region-closer.ts',
     find: 'session.closeRegions(regions, epoch), told);',
     replace: 'session.closeRegions(regions, epoch));',
-    withinSeeds: 200,
+    withinSeeds: 100,
   },
   {
     name: 'close-keeps-stamp',
@@ -113,7 +113,17 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/pool/slices.ts',
     find: '      for (const index of dirty) await',
     replace: '      for (const index of [...dirty].slice(0, 1)) await',
-    withinSeeds: 150,
+    withinSeeds: 100,
+  },
+  {
+    name: 'flush-on-one',
+    rule: 'R3',
+    about: 'FLUSH goes to one replica only',
+    file: 'src/writer/writer.ts',
+    find: '    await this.#set.fanOut.run((session) => session.flush());\n    await this.#enoughInSync();',
+    replace:
+      '    await this.#set.fanOut.run((session) => session.flush(), new Set([...this.#set.membership.inSync].slice(0, 1)));',
+    withinSeeds: 600,
   },
   {
     name: 'drop-without-record',
@@ -122,7 +132,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/writer/replica-set.ts',
     find: '      () => this.#required,',
     replace: '      () => new Set([...this.#required].filter((name) => !this.#failing.has(name))),',
-    withinSeeds: 200,
+    withinSeeds: 100,
   },
   {
     name: 'lost-answer-taken-for-done',
@@ -132,7 +142,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     find: '        await this.clock.sleep(RETRY_MS);\n      }\n      await this.#settle(record.epoch, next.writer === null);',
     replace:
       '        this.known = { ...this.known, record: next };\n        this.#attempted = [];\n        this.changed();\n        return;\n      }\n      await this.#settle(record.epoch, next.writer === null);',
-    withinSeeds: 500,
+    withinSeeds: 100,
   },
   {
     name: 'lost-answer-taken-for-failed',
@@ -184,7 +194,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/writer/take-over.ts',
     find: '      return left.size === inSync.size ? undefined : left;',
     replace: '      return left.size > 0 ? undefined : left;',
-    withinSeeds: 100,
+    withinSeeds: 50,
   },
   {
     name: 'foreign-attachment-goes-on',
@@ -194,6 +204,15 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     find: '    if (resume && (record.writer?.node !== node.name || record.writer.maintenance === true)) {',
     replace: '    if (resume && record.writer?.node === undefined) {',
     withinSeeds: 350,
+  },
+  {
+    name: 'open-not-reconciled',
+    rule: 'R6',
+    about: 'open regions of the replicas are not compared after a take-over',
+    file: 'src/writer/take-over.ts',
+    find: 'if (run.entry === OPEN) for (let at',
+    replace: 'if (run.entry === OPEN && name === node.name) for (let at',
+    withinSeeds: 60,
   },
   {
     name: 'resync-ignores-open',
@@ -239,6 +258,15 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     find: 'value.incarnation !== incarnation && !value.stoppedClean && regions.openCount() > 0;',
     replace: 'value.incarnation === incarnation && !value.stoppedClean && regions.openCount() < 0;',
     withinSeeds: 550,
+  },
+  {
+    name: 'crashed-trusted-at-return',
+    rule: 'R10',
+    about: 'a replica that rebooted in a moment is connected again',
+    file: 'src/writer/replica-set.ts',
+    find: '    if (session.state.crashMark) {',
+    replace: '    if (session.state.crashMark && member.local) {',
+    withinSeeds: 500,
   },
   {
     name: 'memory-leaked',

@@ -253,14 +253,17 @@ export class Pod {
     return attachment;
   }
 
-  /** I2, R10: every in-sync replica that was left had crashed. They are what the volume holds from now on. */
+  /**
+   * I2, R10: every in-sync replica that was left had crashed. Those that it took over from are what the volume holds
+   * from now on.
+   */
   #lossAllowed(): boolean {
-    const record = this.cluster.store.volume(volumeKey(this.volume));
-    const inSync =
-      record?.replicas.filter((replica) => replica.inSync).map(({ node }) => this.cluster.node(node)) ?? [];
-    const allowed = inSync.every((node) => node.mayLose(this.volume)) || this.cluster.lossSeen.delete(this.volume);
-    this.cluster.lossSeen.delete(this.volume);
-    if (allowed) for (const node of inSync) node.mayHaveLost.delete(this.volume);
+    const { cluster, volume } = this;
+    const record = cluster.store.volume(volumeKey(volume));
+    const inSync = record?.replicas.filter((replica) => replica.inSync).map(({ node }) => cluster.node(node)) ?? [];
+    const allowed = inSync.every((node) => node.mayLose(volume)) || cluster.lossSeen.has(volume);
+    cluster.lossSeen.delete(volume);
+    for (const node of inSync) node.heldEverything(volume, cluster.claimedAt.get(volume) ?? 0);
     return allowed;
   }
 

@@ -15,5 +15,6 @@ export const REGRESSION_SEEDS: readonly { readonly seed: number; readonly found:
   { seed: 1796117367639, found: 'a replica that was full left the set while the only other one had crashed' },
   { seed: 1796116279252, found: 'a local replica that crashed while its add waited was asked again without a pause' },
   { seed: 1796114896423, found: 'a release went on without end when its writer ended' },
+  { seed: 1796136989715, found: 'the judge took what a failing flush had lost for kept where the faults ended first' },
   { seed: 546, found: 'a volume was said to wait for its last replica long after that was back' },
 ];

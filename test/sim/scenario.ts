@@ -68,6 +68,16 @@ interface Theme {
   readonly operations: readonly number[];
   readonly mostBlocks: number;
   readonly evictAfterMs: readonly number[];
+  /** The longest time that a fault lasts. */
+  readonly spansMs: readonly number[];
+  readonly replicas: readonly number[];
+  /** Weights of the load. */
+  readonly flushes: readonly number[];
+  readonly fuas: readonly number[];
+  readonly idleCloseMs: readonly number[];
+  readonly maxOpenRegions: readonly number[];
+  /** Mean times between two moves of a pod. */
+  readonly moveEveryMs: readonly number[];
 }
 
 const USUAL: Theme = {
@@ -78,6 +88,13 @@ const USUAL: Theme = {
   operations: [30, 100, 300],
   mostBlocks: 64,
   evictAfterMs: [Infinity, 1_000, 4_000],
+  spansMs: [100, 2_000, 8_000, 25_000],
+  replicas: [1, 2, 2, 2, 3, 3],
+  flushes: [0, 0.2, 1],
+  fuas: [0, 1],
+  idleCloseMs: [500, 2_000, 10_000],
+  maxOpenRegions: [1, 2, 4, 1_024],
+  moveEveryMs: [Infinity, 4_000, 15_000],
 };
 
 /** Faults that hurt most together. */
@@ -93,8 +110,24 @@ const THEMES: readonly Theme[] = [
     operations: [200, 600],
     evictAfterMs: [1_000],
   }),
+  // Nodes that come back before they are given up, without what was not flushed.
+  {
+    ...USUAL,
+    faults: ['crash', 'reboot-all'],
+    others: 0.08,
+    activeMs: [20_000, [60_000]],
+    faultEveryMs: [2_500, 5_000],
+    operations: [300, 600],
+    spansMs: [100, 1_000, 4_000],
+    replicas: [1, 2, 2, 3],
+    flushes: [0, 0.05],
+    fuas: [0],
+    idleCloseMs: [10_000],
+    maxOpenRegions: [1_024],
+    evictAfterMs: [Infinity, 1_000],
+  },
   // Writes on one disk only, or on no disk yet.
-  { ...USUAL, faults: ['crash', 'reset', 'slow-disk', 'slow-link'], others: 0.15 },
+  { ...USUAL, faults: ['crash', 'reset', 'slow-disk', 'slow-link', 'sync-errors'], others: 0.15 },
   // Requests of a connection that has ended, to the same few blocks.
   {
     ...USUAL,
@@ -146,6 +179,7 @@ export interface Scenario {
   readonly faults: readonly FaultKind[];
   /** Mean time between two faults. */
   readonly faultEveryMs: number;
+  readonly spansMs: readonly number[];
   /** How far clocks run apart: each runs at 1 ± this. */
   readonly drift: number;
   /** After so long without its node a replica is made elsewhere. */
@@ -168,20 +202,21 @@ export function drawScenario(seed: number): Scenario {
   const nodes = NAMES.slice(0, random.chance(0.5) ? 3 : 2 + random.below(6));
   const layout = drawLayout(random);
   const rots = random.chance(0.12);
-  const theme = rots ? ROT : random.chance(0.4) ? random.pick(THEMES) : USUAL;
+  const theme = rots ? ROT : random.chance(0.6) ? random.pick(THEMES) : USUAL;
   const [shortest, longest] = theme.activeMs;
   const activeMs = random.between(shortest, random.pick(longest));
   return {
     seed,
     nodes,
     layout,
-    timing: drawTiming(random, rots),
+    timing: drawTiming(random, rots, theme),
     volumes: Array.from({ length: random.chance(0.8) ? 1 : 2 }, (_, index) =>
       drawVolume(random, `v${index}`, nodes, { layout, activeMs, rots, theme }),
     ),
     activeMs,
     faults: drawFaults(random, rots, theme),
     faultEveryMs: random.pick(theme.faultEveryMs),
+    spansMs: theme.spansMs,
     drift: random.pick([0, 0, 0.001, 0.02]),
     graceMs: random.pick([5_000, 30_000, 600_000]),
     restsUnattached: random.chance(0.3),
@@ -202,11 +237,11 @@ function drawLayout(random: Prng): Layout {
   return new Layout(regionBytes, regionBytes * random.pick([1, 4, 16]), compareBytes);
 }
 
-function drawTiming(random: Prng, rots: boolean): Timing {
+function drawTiming(random: Prng, rots: boolean, theme: Theme): Timing {
   return {
     ...DEFAULT_TIMING,
-    idleCloseMs: random.pick([500, 2_000, 10_000]),
-    maxOpenRegions: random.pick([1, 2, 4, 1_024]),
+    idleCloseMs: random.pick(theme.idleCloseMs),
+    maxOpenRegions: random.pick(theme.maxOpenRegions),
     resyncPauseMs: random.pick([200, 1_000]),
     scrubEveryMs: rots ? random.pick([2_000, 10_000]) : random.pick([0, 5_000, 20_000]),
     scrubBytesPerSecond: 4 * 1024 * 1024,
@@ -223,7 +258,7 @@ function drawVolume(
   nodes: readonly string[],
   { layout, activeMs, rots, theme }: { layout: Layout; activeMs: number; rots: boolean; theme: Theme },
 ): VolumePlan {
-  const replicas = random.shuffled(nodes).slice(0, Math.min(nodes.length, random.pick([1, 2, 2, 2, 3, 3])));
+  const replicas = random.shuffled(nodes).slice(0, Math.min(nodes.length, random.pick(theme.replicas)));
   const regions = random.pick([1, 2, 4, 8]);
   const queueDepth = random.pick([1, 2, 4, 8]);
   const operations = random.pick(theme.operations);
@@ -236,12 +271,12 @@ function drawVolume(
     burstEveryMs: (activeMs * queueDepth * OPERATIONS_PER_SLOT) / operations,
     weights: {
       write: random.pick([2, 6]),
-      fua: random.pick([0, 1]),
+      fua: random.pick(theme.fuas),
       read: random.pick([1, 4]),
-      flush: random.pick([0, 0.2, 1]),
+      flush: random.pick(theme.flushes),
       trim: random.pick([0, 0.3, 1]),
     },
-    moveEveryMs: random.pick([Infinity, 4_000, 15_000]),
+    moveEveryMs: random.pick(theme.moveEveryMs),
     absentMs: random.pick([0, 0, 0, 15_000]),
     evictAfterMs: random.pick(theme.evictAfterMs),
     grows: random.chance(0.15),

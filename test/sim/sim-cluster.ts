@@ -29,6 +29,8 @@ export class SimCluster {
   readonly released = new Set<string>();
   /** Volumes of which every in-sync replica had crashed at some time since the last attachment began. */
   readonly lossSeen = new Set<VolumeId>();
+  /** When the record of a volume got the writer that it has. */
+  readonly claimedAt = new Map<VolumeId, number>();
   /** Blocks in which a bit was flipped, by name; see rot.ts. */
   readonly rotten = new Map<string, Place>();
   /** What went wrong, for the verdict. */
@@ -147,6 +149,7 @@ export class SimCluster {
       const was = before?.replicas.find((replica) => replica.node === node)?.inSync ?? false;
       if (inSync && !was) this.node(node).mayHaveLost.delete(now.id);
     }
+    if (now.writer && now.writer.session !== before?.writer?.session) this.claimedAt.set(now.id, this.schedule.now);
     if (before?.writer && now.writer === null && now.quiet) this.released.add(before.writer.session);
     const inSync = now.replicas.filter((replica) => replica.inSync);
     // Whoever goes on from these, a pod or a maintenance writer, may go on without what was not flushed.

@@ -15,8 +15,8 @@ export class SimNode {
   plugin: Plugin;
   /** The machine's own, beside the pool's. */
   readonly #stateDisk: SimDisk;
-  /** Seen from outside: volumes of which what was written and not flushed may be missing on its disk. */
-  readonly mayHaveLost = new Set<VolumeId>();
+  /** Seen from outside: since when what was written to a volume and not flushed may be missing on its disk. */
+  readonly mayHaveLost = new Map<VolumeId, number>();
   /** The plugin or the machine is to be started again by whoever took it down. */
   #down = false;
 
@@ -41,6 +41,11 @@ export class SimNode {
     return this.mayHaveLost.has(volume) || this.machine.disk.faults.syncErrors > 0;
   }
 
+  /** The replica held everything at `time`, or is what the volume held from then on. */
+  heldEverything(volume: VolumeId, time: number): void {
+    if ((this.mayHaveLost.get(volume) ?? Infinity) < time) this.mayHaveLost.delete(volume);
+  }
+
   /** Flushes succeed again; what failed to be flushed until now may be gone. */
   endSyncErrors(): void {
     const { faults } = this.machine.disk;
@@ -50,7 +55,7 @@ export class SimNode {
 
   /** What was not flushed may be gone from its disk. */
   unflushedIsLost(): void {
-    for (const volume of this.cluster.volumes) this.mayHaveLost.add(volume);
+    for (const volume of this.cluster.volumes) this.mayHaveLost.set(volume, this.cluster.schedule.now);
   }
 
   /** SIGKILL of the plugin. */
