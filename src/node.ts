@@ -9,11 +9,13 @@ import { dataServices } from './agent/data-services.js';
 import { startDuty } from './agent/duty.js';
 import { Ending } from './agent/ending.js';
 import { OpenDisks } from './agent/open-disks.js';
+import type { ReplicaTurns } from './agent/remove.js';
 import { addAgentService } from './agent/server.js';
 import { DeviceSettler } from './agent/settle.js';
 import { withdrawFromGone } from './agent/withdraw.js';
 import { codeOf, HoldfastError } from './base/errors.js';
 import type { Log } from './base/log.js';
+import { KeyedMutex } from './base/mutex.js';
 import { serveTcp, serveUnix } from './base/unix-server.js';
 import { TOPOLOGY_NODE, type NodeConfig } from './config.js';
 import { addIdentityService } from './csi/identity.js';
@@ -79,6 +81,7 @@ interface Storage {
   readonly dataThreads: DataThreads;
   /** Where peers reach them. */
   readonly dataPorts: readonly number[];
+  readonly replicaTurns: ReplicaTurns;
   readonly devices: BlockDevices;
   readonly volumes: NodeVolumes;
 }
@@ -173,7 +176,7 @@ async function openStorage({ config, log, ending, store, clusterId }: Base): Pro
   ending.add('device process client', () => devices.close());
   const notes = new StagingNotes(join(stateDirectory, 'staged'));
   const volumes = new NodeVolumes({ store, attachments: dataThreads.attachments, devices, notes, log });
-  return { pool, openDisks, dataThreads, dataPorts, devices, volumes };
+  return { pool, openDisks, dataThreads, dataPorts, replicaTurns: new KeyedMutex(), devices, volumes };
 }
 
 /** From before the cluster is joined: a node that waits for its controller can be looked at. */
@@ -194,14 +197,15 @@ async function tellMetrics({ config, log, ending, lease, metrics }: Base, storag
 }
 
 /** Lease first: it keeps out another node of this name before anybody is told an address. */
-async function joinCluster(base: Base, { openDisks, dataThreads, dataPorts, volumes }: Storage): Promise<void> {
+async function joinCluster(base: Base, storage: Storage): Promise<void> {
   const { config, log, ending, signal, store, lease, nodeUid } = base;
+  const { openDisks, dataThreads, dataPorts, replicaTurns: turns, volumes } = storage;
   const name = config.nodeName;
   const { replicas, attachments } = dataThreads;
   const agent = await serveTcp(
     config.host,
     config.agentPort,
-    (server) => addAgentService(server, { nodeName: name, store, replicas, volumes, attachments, log }),
+    (server) => addAgentService(server, { nodeName: name, store, replicas, turns, volumes, attachments, log }),
     [countCalls(base.metrics.book)],
   );
   ending.add('agent', () => agent.stop());
@@ -231,7 +235,7 @@ async function joinCluster(base: Base, { openDisks, dataThreads, dataPorts, volu
 
 /** Settles once what lived before, and then again and again with the node's other duties. */
 async function startDuties({ config, log, ending, store, signal }: Base, storage: Storage): Promise<void> {
-  const { pool, dataThreads, devices, volumes } = storage;
+  const { pool, dataThreads, replicaTurns: turns, devices, volumes } = storage;
   const settle = (volume: string, waitMs: number): Promise<void> => volumes.settle(volume, waitMs);
   const settler = new DeviceSettler({ devices, settle, log });
   await settler.round();
@@ -240,7 +244,7 @@ async function startDuties({ config, log, ending, store, signal }: Base, storage
   await persevere('leaving the records of attachments that are gone', log, () => withdrawFromGone(gone), signal);
   const { nodeName } = config;
   const { replicas } = dataThreads;
-  const collector = new ReplicaCollector({ store, replicas, nodeName, graceMs: REPLICA_GRACE_MS, log });
+  const collector = new ReplicaCollector({ store, replicas, turns, nodeName, graceMs: REPLICA_GRACE_MS, log });
   const duties = [
     startDuty('settling devices', SETTLE_EVERY_MS, () => settleAll(settler, config.stateDirectory, log), log),
     startDuty('collecting replicas', COLLECT_EVERY_MS, () => collector.look(), log),

@@ -5,10 +5,12 @@ import { volumeKey, type NodeName } from '../model/ids.js';
 import type { VolumeRecord } from '../model/records.js';
 import type { Replicas, ReplicaSummary } from '../replica/replicas.js';
 import type { RecordStore } from '../store/store.js';
+import type { ReplicaTurns } from './remove.js';
 
 export interface CollectOptions {
   readonly store: RecordStore;
   readonly replicas: Replicas;
+  readonly turns: ReplicaTurns;
   readonly nodeName: NodeName;
   /** A replica must have been seen without a record for so long. */
   readonly graceMs: number;
@@ -50,17 +52,25 @@ export class ReplicaCollector {
       return;
     }
     if (this.#now() - since < this.options.graceMs) return;
-    const { store, replicas, log } = this.options;
+    const { turns, log } = this.options;
     try {
-      const current = await store.get('volume', volumeKey(volume));
-      if (this.#names(current?.record, replica)) return;
-      await replicas.remove(volume, 'unnamed', disk);
+      if (!(await turns.run(volume, () => this.#removeUnnamed(replica)))) return;
       this.#unnamedSince.delete(placeOf(replica));
       log.info({ volume, disk }, 'replica that no record names went to the trash');
     } catch (error) {
       const reason = messageOf(error);
       log.warn({ volume, disk, reason }, 'replica that no record names can not be removed yet');
     }
+  }
+
+  /** False: a record names it by now. */
+  async #removeUnnamed(replica: ReplicaSummary): Promise<boolean> {
+    const { store, replicas } = this.options;
+    const { volume, disk } = replica;
+    const current = await store.get('volume', volumeKey(volume));
+    if (this.#names(current?.record, replica)) return false;
+    await replicas.remove(volume, 'unnamed', disk);
+    return true;
   }
 
   #forgetAllBut(unnamed: readonly ReplicaSummary[]): void {

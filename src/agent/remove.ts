@@ -1,7 +1,14 @@
 import { HoldfastError } from '../base/errors.js';
+import type { KeyedMutex } from '../base/mutex.js';
 import { volumeKey, type NodeName, type VolumeId } from '../model/ids.js';
 import type { Replicas } from '../replica/replicas.js';
 import type { RecordStore } from '../store/store.js';
+
+/**
+ * Held from looking at the record to removing a replica that it does not name, and while one is made: what is made
+ * meanwhile may be named before the removal comes to it.
+ */
+export type ReplicaTurns = KeyedMutex<VolumeId>;
 
 /**
  * Removes the replica of a volume that no longer wants one here. The record is asked first: a request that comes late,
@@ -9,11 +16,18 @@ import type { RecordStore } from '../store/store.js';
  *
  * While the volume is being made, one that an earlier try left on another disk stands in the way, and may go.
  */
-export async function removeUnnamed(
-  parts: { readonly store: Pick<RecordStore, 'get'>; readonly replicas: Replicas; readonly nodeName: NodeName },
-  volume: VolumeId,
-): Promise<void> {
-  const { store, replicas, nodeName } = parts;
+export function removeUnnamed(parts: RemoveParts, volume: VolumeId): Promise<void> {
+  return parts.turns.run(volume, () => removeInTurn(parts, volume));
+}
+
+export interface RemoveParts {
+  readonly store: Pick<RecordStore, 'get'>;
+  readonly replicas: Replicas;
+  readonly turns: ReplicaTurns;
+  readonly nodeName: NodeName;
+}
+
+async function removeInTurn({ store, replicas, nodeName }: RemoveParts, volume: VolumeId): Promise<void> {
   const record = (await store.get('volume', volumeKey(volume)))?.record;
   const phase = record?.id === volume ? record.phase : 'deleting';
   const named = record?.replicas.find(({ node }) => node === nodeName);

@@ -29,7 +29,7 @@ import { isVolumeId, type NodeName, type VolumeId } from '../model/ids.js';
 import type { Replicas, ReplicaSummary } from '../replica/replicas.js';
 import type { RecordStore } from '../store/store.js';
 import type { Attachments, AttachmentStatus } from '../writer/attachments.js';
-import { removeUnnamed } from './remove.js';
+import { removeUnnamed, type ReplicaTurns } from './remove.js';
 
 /** What the agent asks of the volumes on its node. */
 export interface AgentVolumes {
@@ -45,6 +45,7 @@ export interface AgentOptions {
   readonly nodeName: NodeName;
   readonly store: Pick<RecordStore, 'get'>;
   readonly replicas: Replicas;
+  readonly turns: ReplicaTurns;
   readonly volumes: AgentVolumes;
   readonly attachments: Pick<Attachments, 'refresh' | 'dropReplica' | 'maintain' | 'yieldUp'>;
   readonly log: Log;
@@ -52,15 +53,14 @@ export interface AgentOptions {
 
 /** The service NodeAgent: what the controller asks of a node. */
 export function addAgentService(server: Server, options: AgentOptions): void {
-  const { replicas, volumes, attachments, log } = options;
+  const { replicas, turns, volumes, attachments, log } = options;
   const { service } = (loadProto('holdfast.proto') as unknown as ProtoGrpcType).holdfast.v1.NodeAgent;
   server.addService(service, {
     CreateReplica: unary<CreateReplicaRequest__Output, CreateReplicaResponse>(log, 'CreateReplica', async (request) => {
-      await replicas.create(
-        parseVolume(request.volume_id),
-        required(request.disk_id, 'disk_id'),
-        parseCapacity(request.capacity_bytes),
-      );
+      const volume = parseVolume(request.volume_id);
+      const disk = required(request.disk_id, 'disk_id');
+      const capacityBytes = parseCapacity(request.capacity_bytes);
+      await turns.run(volume, () => replicas.create(volume, disk, capacityBytes));
       return {};
     }),
     RemoveReplica: unary<RemoveReplicaRequest__Output, RemoveReplicaResponse>(log, 'RemoveReplica', async (request) => {

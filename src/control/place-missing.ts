@@ -43,7 +43,9 @@ export class ReplicaPlacer {
     const changed = await round.change(id, (now) => {
       if (missingReplicas(now) === 0 || now.record.capacityBytes !== record.capacityBytes) return undefined;
       if (now.record.replicas.some(({ node }) => node === site.node)) return undefined;
-      return { replicas: [...now.record.replicas, { ...site, inSync: false }], why };
+      const placement = (now.record.placements ?? 0) + 1;
+      const replicas = [...now.record.replicas, { ...site, inSync: false, placement }];
+      return { replicas, placements: placement, why };
     });
     if (changed === undefined) {
       round.parts.strays.add(site.node, id);

@@ -108,7 +108,7 @@ export class RebuildRound {
    */
   async change(
     id: VolumeId,
-    decide: (sight: VolumeSight) => { replicas: VolumeRecord['replicas']; why: string } | undefined,
+    decide: (sight: VolumeSight) => (Pick<VolumeRecord, 'replicas' | 'placements'> & { why: string }) | undefined,
   ): Promise<VolumeRecord | undefined> {
     const { store, wallClock } = this.parts;
     // The last try is the one that came through.
@@ -119,8 +119,8 @@ export class RebuildRound {
       const change = decide(this.sightOf(record));
       if (change === undefined) return undefined;
       last.changed = true;
-      const { replicas, why } = change;
-      return decided({ ...record, replicas }, { at: wallClock(), by: CONTROLLER, what: why });
+      const { why, ...fields } = change;
+      return decided({ ...record, ...fields }, { at: wallClock(), by: CONTROLLER, what: why });
     });
     return last.changed ? found?.record : undefined;
   }

@@ -79,6 +79,11 @@ export interface ReplicaRecord {
   disk: DiskId;
   /** Holds every acknowledged write. Changed only by the writer or a take-over. */
   inSync: boolean;
+  /**
+   * Which of the replicas that were placed after the volume's creation this is: one that took the place of another, on the
+   * same node and disk too, is not that other. Absent for those of the creation.
+   */
+  placement?: number;
 }
 
 export interface Writer {
@@ -126,6 +131,8 @@ export interface VolumeRecord {
    */
   quiet: boolean;
   replicas: ReplicaRecord[];
+  /** How many replicas were placed after the creation; absent: none, or by an older version. */
+  placements?: number;
   /** The last decisions on writer, replicas, in-sync set and parameters, oldest first; see decisions.ts. */
   decisions?: Decision[];
   /** Wall clock, for people only; ISO 8601. */

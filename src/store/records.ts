@@ -137,7 +137,11 @@ const FIELDS: Readonly<Record<RecordKind, Readonly<Record<string, Rule>>>> = {
       test: (value) => value === null || objectWith({ node: NAME, session: NAME }).test(value),
       right: 'null, or an object with node and session',
     },
-    replicas: listOf(objectWith({ node: NAME, disk: NAME, inSync: FLAG }), 'objects with node, disk and inSync'),
+    replicas: listOf(
+      objectWith({ node: NAME, disk: NAME, inSync: FLAG, placement: optional(COUNT) }),
+      'objects with node, disk and inSync',
+    ),
+    placements: optional(COUNT),
     decisions: optional(
       listOf(objectWith({ at: TEXT, by: TEXT, what: TEXT, epoch: COUNT }), 'objects with at, by, what and epoch'),
     ),

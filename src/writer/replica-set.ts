@@ -2,13 +2,13 @@ import { bounded } from '../base/bounded.js';
 import { asHoldfastError, codeOf, type ErrorCode, HoldfastError } from '../base/errors.js';
 import { Signal } from '../base/signal.js';
 import type { NodeName } from '../model/ids.js';
-import type { VolumeRecord } from '../model/records.js';
+import type { ReplicaRecord, VolumeRecord } from '../model/records.js';
 import type { ReplicaSession } from '../replica/session.js';
 import type { Confirmations } from './confirmations.js';
 import { FanOut } from './fan-out.js';
 import { Member } from './member.js';
 import { Membership } from './membership.js';
-import { afterDrop, mayRetire, mayShrinkTo } from './rules.js';
+import { afterDrop, isSameReplica, mayRetire, mayShrinkTo } from './rules.js';
 import type { TakenOver } from './take-over.js';
 import { admissionTo, inTime, metersOf, noteOf, type WriterNode } from './writer-node.js';
 
@@ -187,13 +187,16 @@ export class ReplicaSet {
     this.fanOut.add(target);
   }
 
-  /** The target is copied and flushed: adds it to the in-sync set by CAS. From here on R4 applies to it. */
-  async addMember(target: Member): Promise<void> {
+  /**
+   * The target is copied and flushed: adds it to the in-sync set by CAS. From here on R4 applies to it. `not-found`: the
+   * record names it no longer, or one that took its place.
+   */
+  async addMember(target: Member, replica: ReplicaRecord): Promise<void> {
     this.#members.set(target.node, target);
     await this.membership.changeSet(
       (set) => {
-        if (!this.record.replicas.some((replica) => replica.node === target.node)) {
-          throw new HoldfastError('not-found', `the record no longer names a replica on ${target.node}`);
+        if (!this.record.replicas.some((named) => isSameReplica(named, replica))) {
+          throw new HoldfastError('not-found', `the record no longer names this replica on ${target.node}`);
         }
         return set.has(target.node) ? undefined : new Set([...set, target.node]);
       },

@@ -1,6 +1,7 @@
 import { asHoldfastError, codeOf, HoldfastError, messageOf } from '../base/errors.js';
 import type { Slab } from '../io/io.js';
 import type { NodeName } from '../model/ids.js';
+import type { ReplicaRecord } from '../model/records.js';
 import type { Member } from './member.js';
 import type { RangeLocks } from './range-locks.js';
 import type { RegionCloser } from './region-closer.js';
@@ -53,7 +54,7 @@ export class Resyncs {
         if (!this.mayBegin()) break;
         const dueAt = this.#failures.get(replica.node)?.dueAt ?? 0;
         if (replica.inSync || this.set.has(replica.node) || this.node.io.clock.now() < dueAt) continue;
-        await this.#resync(replica.node);
+        await this.#resync(replica);
       }
     }
   }
@@ -79,8 +80,9 @@ export class Resyncs {
     this.#failures.set(name, { reason: messageOf(error), count, dueAt: clock.now() + pauseMs, progress });
   }
 
-  async #resync(name: NodeName): Promise<void> {
+  async #resync(replica: ReplicaRecord): Promise<void> {
     const { set, closer } = this;
+    const { node: name } = replica;
     const { log, io } = this.node;
     const volume = set.record.id;
     const target = set.newMember(name);
@@ -104,7 +106,7 @@ export class Resyncs {
       const lost = target.gone.then((reason) => Promise.reject(reason));
       await Promise.race([this.#copy(resync, target), lost]);
       asked = 'record';
-      await set.addMember(target);
+      await set.addMember(target, replica);
       log.info({ volume, replica: name, regions: resync.progress.regionsTotal }, 'resync is done');
       this.#failures.delete(name);
       this.#ended('done');

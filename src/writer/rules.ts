@@ -1,5 +1,5 @@
 import type { NodeName, SessionId } from '../model/ids.js';
-import type { VolumeRecord } from '../model/records.js';
+import type { ReplicaRecord, VolumeRecord } from '../model/records.js';
 import type { PieceDigest } from '../replica/replica.js';
 
 /**
@@ -129,6 +129,14 @@ const BAD: PieceDigest = { digest: '', state: 'corrupt' };
 /** R7: must a region be copied to the target of a resync? `-1` is open, else the stamp of the last close. */
 export function mustCopy(source: number, target: number): boolean {
   return source < 0 || target < 0 || source !== target;
+}
+
+/**
+ * R7: does the record name the replica that was resynced? An entry that was taken out and put in again names another one,
+ * which may be empty, though on the same node and disk.
+ */
+export function isSameReplica(named: ReplicaRecord, resynced: ReplicaRecord): boolean {
+  return named.node === resynced.node && named.disk === resynced.disk && named.placement === resynced.placement;
 }
 
 /** R7: may a copied, flushed region take the source's entry before the target is in the set? */

@@ -81,6 +81,7 @@ const SLOW_FACTOR = 20;
 /** The operations under way on one disk. Each has its effect at its completion, in whatever order they complete. */
 export class DiskQueue {
   readonly #underWay = new Set<Operation>();
+  #lateWrite: { readonly ms: number; readonly begun: () => void } | undefined;
   /** Those that would have completed while the disk hung. */
   #hanging: Operation[] = [];
 
@@ -104,6 +105,11 @@ export class DiskQueue {
       this.#underWay.add(operation);
       this.#plan(operation);
     });
+  }
+
+  /** The next write takes so much longer; `begun` is called when it is under way. */
+  delayNextWrite(ms: number, begun: () => void): void {
+    this.#lateWrite = { ms, begun };
   }
 
   /** Ends the operations of a process that has died: each is now done, done in part, or never done. */
@@ -132,6 +138,12 @@ export class DiskQueue {
     let time = this.random.between(least, most) * this.faults.slowFactor;
     const oneOf = this.faults.slowFactor > 1 ? SLOW_ONE_OF_SLOW_DISK : SLOW_ONE_OF;
     if (this.random.below(oneOf) === 0) time *= this.random.between(1, SLOW_FACTOR);
+    if (operation.work.kind === 'write' && this.#lateWrite) {
+      const { ms, begun } = this.#lateWrite;
+      this.#lateWrite = undefined;
+      time += ms;
+      this.schedule.after(0, begun);
+    }
     this.schedule.after(time, () => {
       if (!this.#underWay.has(operation)) return;
       if (this.faults.hung) {

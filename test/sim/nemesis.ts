@@ -223,6 +223,16 @@ const FAULTS: { readonly [K in FaultKind]: Fault } = {
     nemesis.say(`connections between ${one} and ${other} break`);
     nemesis.cluster.network.reset(one, other);
   },
+  'late-write': (nemesis) => {
+    const { cluster, random } = nemesis;
+    const [writer, peer] = nemesis.talkers();
+    cluster.node(peer).machine.disk.queue.delayNextWrite(random.between(200, 4_000), () => {
+      nemesis.later(0, () => {
+        nemesis.say(`a write on ${peer} is late; connections between ${writer} and ${peer} break`);
+        cluster.network.reset(writer, peer);
+      });
+    });
+  },
   'slow-disk': (nemesis) => {
     const { faults } = nemesis.node().machine.disk;
     nemesis.say('a disk is slow');

@@ -269,6 +269,15 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     withinSeeds: 500,
   },
   {
+    name: 'served-before-drained',
+    rule: 'R11',
+    about: 'a replica serves a new session before the requests of the old one have ended',
+    file: 'src/replica/host.ts',
+    find: '  await session.drained;',
+    replace: '',
+    withinSeeds: 500,
+  },
+  {
     name: 'memory-leaked',
     rule: 'space',
     about: 'a replica keeps the memory of the writes it was sent',

@@ -8,7 +8,7 @@ import { codeOf, HoldfastError, messageOf } from '../../src/base/errors.js';
 import { KeyedMutex } from '../../src/base/mutex.js';
 import { DataPath } from '../../src/data-path.js';
 import type { Files, Io, Slab } from '../../src/io/io.js';
-import type { VolumeId } from '../../src/model/ids.js';
+import type { DiskId, VolumeId } from '../../src/model/ids.js';
 import { LeaseKeeper, LeaseObserver } from '../../src/store/lease.js';
 import { pause } from '../../src/store/pause.js';
 import type { RecordStore } from '../../src/store/store.js';
@@ -45,6 +45,7 @@ export class Plugin {
   readonly slabs: Slab[] = [];
   readonly #io: Io;
   readonly #turns = new KeyedMutex<VolumeId>();
+  readonly #replicaTurns = new KeyedMutex<VolumeId>();
   readonly #ending = new AbortController();
   ready = false;
 
@@ -205,13 +206,21 @@ export class Plugin {
 
   /** See src/agent/remove.ts. */
   removeUnnamed(volume: VolumeId): Promise<void> {
-    return removeUnnamed({ store: this.store, replicas: this.#replicas, nodeName: this.node.name }, volume);
+    const { store } = this;
+    const turns = this.#replicaTurns;
+    return removeUnnamed({ store, replicas: this.#replicas, turns, nodeName: this.node.name }, volume);
+  }
+
+  /** As the agent does it; see src/agent/server.ts. */
+  createReplica(volume: VolumeId, disk: DiskId, capacityBytes: number): Promise<void> {
+    return this.#replicaTurns.run(volume, () => this.path.createReplica(volume, disk, capacityBytes));
   }
 
   async #collect(): Promise<void> {
     const collector = new ReplicaCollector({
       store: this.store,
       replicas: this.#replicas,
+      turns: this.#replicaTurns,
       nodeName: this.node.name,
       graceMs: COLLECT_GRACE_MS,
       log: simLog(this.node.cluster.tell, this.node.name),

@@ -16,5 +16,7 @@ export const REGRESSION_SEEDS: readonly { readonly seed: number; readonly found:
   { seed: 1796116279252, found: 'a local replica that crashed while its add waited was asked again without a pause' },
   { seed: 1796114896423, found: 'a release went on without end when its writer ended' },
   { seed: 1796136989715, found: 'the judge took what a failing flush had lost for kept where the faults ended first' },
+  { seed: 2000462, found: 'a replica made anew in the place of one whose add waited for the store was taken for it' },
+  { seed: 2002888, found: 'a connection that its server never heard of counted as left over' },
   { seed: 546, found: 'a volume was said to wait for its last replica long after that was back' },
 ];

@@ -29,7 +29,10 @@ export const FAULT_KINDS = [
   'reboot-all',
 ] as const;
 
-export type FaultKind = (typeof FAULT_KINDS)[number];
+/** As above, but only in runs whose theme has them. */
+const THEME_FAULT_KINDS = ['late-write'] as const;
+
+export type FaultKind = (typeof FAULT_KINDS)[number] | (typeof THEME_FAULT_KINDS)[number];
 
 /**
  * After these a replica has no checksums of regions that were open, or a block may be broken in all replicas: rot then can
@@ -131,7 +134,7 @@ const THEMES: readonly Theme[] = [
   // Requests of a connection that has ended, to the same few blocks.
   {
     ...USUAL,
-    faults: ['reset', 'slow-disk', 'hung-disk'],
+    faults: ['reset', 'late-write', 'slow-disk', 'hung-disk'],
     others: 0.15,
     faultEveryMs: [300, 700],
     operations: [200, 600],
@@ -226,7 +229,8 @@ export function drawScenario(seed: number): Scenario {
 
 function drawFaults(random: Prng, rots: boolean, theme: Theme): readonly FaultKind[] {
   const kinds = FAULT_KINDS.filter((kind) => (rots ? !FORGETS_CHECKSUMS.includes(kind) : kind !== 'bit-flip'));
-  const faults = kinds.filter((kind) => theme.faults.includes(kind) || random.chance(theme.others));
+  const drawn = kinds.filter((kind) => theme.faults.includes(kind) || random.chance(theme.others));
+  const faults = [...drawn, ...THEME_FAULT_KINDS.filter((kind) => theme.faults.includes(kind))];
   return faults.length > 0 ? faults : [random.pick(kinds)];
 }
 

@@ -69,6 +69,8 @@ export class Endpoint implements Stream, Sender, Receiver {
   #over: string | undefined;
   /** The kernel knows it no more: it was closed or broke, or its process or machine has died. */
   #gone = false;
+  /** The process knows of it: a server's does when the client's first packet has come. */
+  #known = false;
   readonly #received: Uint8Array[] = [];
   /** Bytes of the first that were handed out. */
   #consumed = 0;
@@ -102,7 +104,7 @@ export class Endpoint implements Stream, Sender, Receiver {
 
   /** Holds a descriptor of a live process. */
   get isOpen(): boolean {
-    return this.process.alive && this.#over === undefined;
+    return this.#known && this.process.alive && this.#over === undefined;
   }
 
   get isGone(): boolean {
@@ -141,6 +143,7 @@ export class Endpoint implements Stream, Sender, Receiver {
   // The kernel's side.
 
   sendOpen(): void {
+    this.#known = true;
     this.outgoing.send('open');
   }
 
@@ -177,7 +180,8 @@ export class Endpoint implements Stream, Sender, Receiver {
     if (this.#gone) return;
     switch (segment.kind) {
       case 'open':
-        if (!this.calls.open(this)) this.leave();
+        this.#known = this.calls.open(this);
+        if (!this.#known) this.leave();
         return;
       case 'end':
         this.break('the peer has ended the connection');

@@ -69,7 +69,7 @@ export class SimController {
     };
     return {
       createReplica: (volume, disk, capacityBytes) =>
-        ask((node) => node.plugin.path.createReplica(volume, disk, capacityBytes)),
+        ask((node) => node.plugin.createReplica(volume, disk, capacityBytes)),
       removeReplica: (volume) => ask((node) => node.plugin.removeUnnamed(volume)),
       listReplicas: () => ask((node) => Promise.resolve(node.plugin.path.listReplicas())),
       refreshVolume: (volume) => ask((node) => node.plugin.path.refresh(volume)),

@@ -6,7 +6,7 @@ import { type ErrorCode, HoldfastError } from '../../src/base/errors.js';
 import { silentLog } from '../../src/base/log.js';
 import type { Address, File, Files, Io, Lease, Slab, Stream } from '../../src/io/io.js';
 import { createNodeIo } from '../../src/io/node-io.js';
-import type { VolumeRecord } from '../../src/model/records.js';
+import type { ReplicaRecord, VolumeRecord } from '../../src/model/records.js';
 import { volumeKey } from '../../src/model/ids.js';
 import { LAYOUT } from '../../src/model/layout.js';
 import { MeterBook } from '../../src/metrics/meter-book.js';
@@ -107,6 +107,14 @@ export class ReplicationCluster {
     const found = await this.store.get('volume', volumeKey(VOLUME));
     if (!found) throw new Error('no record');
     return found.record;
+  }
+
+  /** As the controller places replicas and takes them out. */
+  async changeReplicas(change: (replicas: readonly ReplicaRecord[]) => ReplicaRecord[]): Promise<void> {
+    const found = await this.store.get('volume', volumeKey(VOLUME));
+    if (!found) throw new Error('no record');
+    const { record, version } = found;
+    await this.store.update('volume', volumeKey(VOLUME), { ...record, replicas: change(record.replicas) }, version);
   }
 
   async inSync(): Promise<string[]> {

@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../../src/base/log.js';
+import { KeyedMutex } from '../../../src/base/mutex.js';
 import { ReplicaCollector } from '../../../src/agent/collect.js';
 import { MemoryStore, StoreFaults } from '../../../src/store/memory-store.js';
-import { volumeKey } from '../../../src/model/ids.js';
+import { volumeKey, type VolumeId } from '../../../src/model/ids.js';
 import { volumeRecord } from '../csi/node-fakes.js';
 import { HeldReplicas } from './held-replicas.js';
 
@@ -14,7 +15,15 @@ function setUp() {
   const replicas = new HeldReplicas();
   replicas.held.add(VOLUME);
   let time = 0;
-  const options = { store, replicas, nodeName: 'node-1', graceMs: 600_000, log: silentLog(), now: () => time };
+  const options = {
+    store,
+    replicas,
+    turns: new KeyedMutex<VolumeId>(),
+    nodeName: 'node-1',
+    graceMs: 600_000,
+    log: silentLog(),
+    now: () => time,
+  };
   const collector = new ReplicaCollector(options);
   const look = async (atMs: number): Promise<void> => {
     time = atMs;

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { removeUnnamed } from '../../../src/agent/remove.js';
-import { volumeKey } from '../../../src/model/ids.js';
+import { KeyedMutex } from '../../../src/base/mutex.js';
+import { volumeKey, type VolumeId } from '../../../src/model/ids.js';
 import type { VolumeRecord } from '../../../src/model/records.js';
 import type { RemovalReason, Replicas } from '../../../src/replica/replicas.js';
 import { MemoryStore } from '../../../src/store/memory-store.js';
@@ -13,6 +14,7 @@ const SUMMARY = { capacityBytes: 1, epoch: 1, crashMark: false, openRegions: 0, 
 /** Disks with a replica of the volume. */
 let disks: Set<string>;
 let store: MemoryStore;
+const turns = new KeyedMutex<VolumeId>();
 const replicas: Pick<Replicas, 'remove' | 'list'> = {
   remove: (volume: string, reason: RemovalReason, disk?: string) => {
     expect([volume, reason]).toEqual([VOLUME, 'deleted']);
@@ -33,7 +35,7 @@ function record(phase: VolumeRecord['phase'], node = 'node-1', id = VOLUME): Pro
 }
 
 function remove(): Promise<void> {
-  return removeUnnamed({ store, replicas: replicas as Replicas, nodeName: 'node-1' }, VOLUME);
+  return removeUnnamed({ store, replicas: replicas as Replicas, turns, nodeName: 'node-1' }, VOLUME);
 }
 
 describe('a request to remove a replica', () => {
@@ -69,5 +71,16 @@ describe('a request to remove a replica', () => {
     await record('ready', 'node-1', `${VOLUME.slice(0, 28)}bbbbbbbb`);
     await remove();
     expect([...disks]).toEqual([]);
+  });
+
+  it('does not take one that is made while the store is slow to answer', async () => {
+    let answer = (): void => undefined;
+    const slow = { get: () => new Promise<undefined>((resolve) => (answer = () => resolve(undefined))) };
+    const removal = removeUnnamed({ store: slow, replicas: replicas as Replicas, turns, nodeName: 'node-1' }, VOLUME);
+    const made = turns.run(VOLUME, () => Promise.resolve(disks.add(DISK)));
+    await Promise.resolve();
+    answer();
+    await Promise.all([removal, made]);
+    expect([...disks]).toEqual([DISK]);
   });
 });

@@ -3,6 +3,7 @@ import { NodeAgentClient } from '../../../src/agent/client.js';
 import { addAgentService, nbdUri, type AgentOptions, type AgentVolumes } from '../../../src/agent/server.js';
 import { HoldfastError } from '../../../src/base/errors.js';
 import { silentLog } from '../../../src/base/log.js';
+import { KeyedMutex } from '../../../src/base/mutex.js';
 import { serveTcp } from '../../../src/base/unix-server.js';
 import { volumeKey } from '../../../src/model/ids.js';
 import { MemoryStore } from '../../../src/store/memory-store.js';
@@ -54,7 +55,15 @@ describe('the node agent', () => {
   beforeEach(async () => {
     const log = silentLog();
     const server = await serveTcp('127.0.0.1', 0, (grpc) =>
-      addAgentService(grpc, { nodeName: 'node-1', store, replicas, volumes: attached, attachments, log }),
+      addAgentService(grpc, {
+        nodeName: 'node-1',
+        store,
+        replicas,
+        turns: new KeyedMutex(),
+        volumes: attached,
+        attachments,
+        log,
+      }),
     );
     client = new NodeAgentClient('node-1', `127.0.0.1:${String(server.port)}`);
     stop = async () => {

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { codeOf } from '../../../src/base/errors.js';
 import type { Writer } from '../../../src/writer/writer.js';
-import { type ClusterNode, ReplicationCluster } from '../../support/replication-cluster.js';
+import { type ClusterNode, ReplicationCluster, VOLUME } from '../../support/replication-cluster.js';
 
 const MIB = 1024 * 1024;
 const CAPACITY = 32 * MIB;
@@ -256,6 +256,37 @@ describe('a failing disk', () => {
     a.disk({});
     await cluster.until(async () => (await cluster.inSync()).length === 3);
     await expectEqualReplicas(a, b);
+  });
+
+  it('that is made anew in the place of one whose add waits for the store is not taken for it', async () => {
+    const [a, b, c] = await threeNodes();
+    const writer = await a.attach();
+    await write(a, writer, 0, 1);
+    await c.kill();
+    await write(a, writer, 4096, 2);
+    let addIsUnderWay = false;
+    const gate = { open: (): void => undefined };
+    const opened = new Promise<void>((resolve) => (gate.open = resolve));
+    // The first update of a resync raises the epoch, the second one is the add.
+    cluster.faults.next('update', {});
+    cluster.faults.next('update', {
+      get before() {
+        addIsUnderWay = true;
+        return opened;
+      },
+    });
+    await c.start();
+    await cluster.until(() => addIsUnderWay);
+    await cluster.changeReplicas((replicas) => replicas.filter(({ node }) => node !== 'c'));
+    await c.host.remove(VOLUME, 'deleted');
+    await c.host.create(VOLUME, 'disk-c', CAPACITY);
+    await cluster.changeReplicas((replicas) => [
+      ...replicas,
+      { node: 'c', disk: 'disk-c', inSync: false, placement: 1 },
+    ]);
+    gate.open();
+    await cluster.until(async () => (await cluster.inSync()).length === 3);
+    await expectEqualReplicas(a, b, c);
   });
 
   it('whose flush failed is marked, dropped, and brought back by a resync', async () => {
