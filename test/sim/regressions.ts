@@ -18,5 +18,10 @@ export const REGRESSION_SEEDS: readonly { readonly seed: number; readonly found:
   { seed: 1796136989715, found: 'the judge took what a failing flush had lost for kept where the faults ended first' },
   { seed: 2000462, found: 'a replica made anew in the place of one whose add waited for the store was taken for it' },
   { seed: 2002888, found: 'a connection that its server never heard of counted as left over' },
+  {
+    seed: 2007678,
+    found: 'an attachment that a take-over given up had put out of the record had to be released in order',
+  },
+  { seed: 3001861, found: 'the controller made a replica anew that the run had taken away at its end' },
   { seed: 546, found: 'a volume was said to wait for its last replica long after that was back' },
 ];

@@ -240,6 +240,8 @@ async function finish(cluster: SimCluster, pod: Pod): Promise<void> {
 
 /** Nothing is kept that nobody needs: memory, connections, files. */
 async function tidyUp(cluster: SimCluster): Promise<void> {
+  // It would make anew what is taken away.
+  cluster.controller.kill();
   for (const node of cluster.nodes.values()) {
     const usedBytes = (): number => node.plugin.slabs.reduce((bytes, slab) => bytes + slab.usedBytes, 0);
     // A scrub may be at work.
