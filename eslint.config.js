@@ -24,10 +24,16 @@ export default tseslint.config(
     // The data path runs on the I/O contract alone, so that it can be simulated.
     files: ['src/nbd/**', 'src/replica/**', 'src/writer/**', 'src/pool/slices.ts'],
     rules: {
-      'no-restricted-imports': ['error', { patterns: ['node:*', 'fs', 'net', 'timers'] }],
+      'no-restricted-imports': ['error', { patterns: ['node:*', 'fs', 'net', 'timers', '@aws-sdk/*'] }],
       'no-restricted-globals': ['error', 'setTimeout', 'setInterval', 'setImmediate', 'Date', 'performance', 'crypto'],
       'no-restricted-properties': ['error', { object: 'Math', property: 'random' }],
     },
+  },
+  {
+    // EC2 has one door.
+    files: ['src/**'],
+    ignores: ['src/ebs/**', 'src/nbd/**', 'src/replica/**', 'src/writer/**', 'src/pool/slices.ts'],
+    rules: { 'no-restricted-imports': ['error', { patterns: ['@aws-sdk/*'] }] },
   },
   // Tests take methods from prototypes to wrap them.
   { files: ['test/**'], rules: { '@typescript-eslint/unbound-method': 'off' } },

@@ -302,6 +302,27 @@ const CONTROLLER: MetricSection = {
   ],
 };
 
+const EC2: MetricSection = {
+  title: 'EC2',
+  rows: [
+    counter(
+      'controller',
+      'aws_calls_total',
+      ['action', 'outcome'],
+      'Calls of EC2, each try counted: ok, throttled, denied, not-found, wrong-state, limit, no-capacity, invalid, token-mismatch, clock-skew, expired-credentials, no-credentials, unreachable, server.',
+    ),
+    histogram('controller', 'aws_call_seconds', ['action'], 'How long these tries took.', CALL_SECONDS),
+    gauge('controller', 'aws_budget_tokens', [], 'Calls that could be made at once now.'),
+    gauge(
+      'controller',
+      'aws_budget_calls_per_second',
+      [],
+      'Rate that calls are held to; halved where EC2 throttles, and raised by each call that it takes.',
+    ),
+    gauge('controller', 'aws_budget_waiting', [], 'Calls that wait for their turn, or for their next try.'),
+  ],
+};
+
 const PROCESS: MetricSection = {
   title: 'Node plugin and controller',
   rows: [
@@ -325,6 +346,7 @@ export const METRIC_SECTIONS: readonly MetricSection[] = [
   IO,
   NODE,
   CONTROLLER,
+  EC2,
   PROCESS,
 ];
 

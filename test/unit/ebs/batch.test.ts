@@ -13,11 +13,15 @@ class Things {
   readonly clock = new HandClock();
   readonly missing = new Set<string>();
   failure: Ec2ErrorKind | undefined;
+  /** Answers by ids wait for it. */
+  held: Promise<void> = Promise.resolve();
+  letGo: () => void = () => undefined;
   readonly batch = new DescribeBatch<Thing>(this.clock, {
-    byIds: (ids) => {
+    byIds: async (ids) => {
       this.#take('ids', ids);
-      if (ids.some((id) => this.missing.has(id))) return Promise.reject(new Ec2Error('not-found', 'failed', 'none'));
-      return Promise.resolve(ids.map((id) => ({ id })));
+      await this.held;
+      if (ids.some((id) => this.missing.has(id))) throw new Ec2Error('not-found', 'failed', 'none');
+      return ids.map((id) => ({ id }));
     },
     byFilter: (ids) => {
       this.#take('filter', ids);
@@ -56,6 +60,23 @@ describe('a batch of describes', () => {
     await answers(things, [['vol-1']]);
     await answers(things, [['vol-1']]);
     expect(things.calls).toHaveLength(2);
+  });
+
+  it('joins what is asked until its answer into the call after it', async () => {
+    const things = new Things();
+    things.held = new Promise((resolve) => (things.letGo = resolve));
+    const first = things.batch.describe(['vol-0']);
+    await things.clock.advance(10);
+    const later: Promise<ReadonlyMap<string, Thing>>[] = [];
+    for (const id of names(5)) {
+      later.push(things.batch.describe([id]));
+      await things.clock.advance(10);
+    }
+    expect(things.calls).toHaveLength(1);
+    things.letGo();
+    expect([...(await first).keys()]).toEqual(['vol-0']);
+    expect((await Promise.all(later)).map((found) => [...found.keys()])).toEqual(names(5).map((id) => [id]));
+    expect(things.calls.slice(1)).toEqual([{ form: 'ids', ids: names(5) }]);
   });
 
   it('is split at 500 ids', async () => {

@@ -39,7 +39,7 @@ class Fixture {
   }
 
   gauge(name: string): number | undefined {
-    return this.book.snapshot().values.find((value) => value.name === `holdfast_ec2_budget_${name}`)?.value;
+    return this.book.snapshot().values.find((value) => value.name === `holdfast_aws_budget_${name}`)?.value;
   }
 }
 
