@@ -225,6 +225,7 @@ async function joinCluster(base: Base, storage: Storage): Promise<void> {
   await persevere('announcing this node', log, () => publishNode(store, node), signal);
   const announcer = new DiskAnnouncer(store, name);
   const announce = async (): Promise<void> => {
+    await checkCluster(store, base.clusterId);
     await rejoin(store, node, announcer);
     await announcer.announce(await openDisks.round());
   };
@@ -234,7 +235,7 @@ async function joinCluster(base: Base, storage: Storage): Promise<void> {
 }
 
 /** Settles once what lived before, and then again and again with the node's other duties. */
-async function startDuties({ config, log, ending, store, signal }: Base, storage: Storage): Promise<void> {
+async function startDuties({ config, log, ending, store, signal, clusterId }: Base, storage: Storage): Promise<void> {
   const { pool, dataThreads, replicaTurns: turns, devices, volumes } = storage;
   const settle = (volume: string, waitMs: number): Promise<void> => volumes.settle(volume, waitMs);
   const settler = new DeviceSettler({ devices, settle, log });
@@ -242,9 +243,8 @@ async function startDuties({ config, log, ending, store, signal }: Base, storage
   const end = (volume: string): Promise<void> => volumes.end(volume, TEARDOWN_MS);
   const gone = { store, devices, nodeName: config.nodeName, end, log };
   await persevere('leaving the records of attachments that are gone', log, () => withdrawFromGone(gone), signal);
-  const { nodeName } = config;
   const { replicas } = dataThreads;
-  const collector = new ReplicaCollector({ store, replicas, turns, nodeName, graceMs: REPLICA_GRACE_MS, log });
+  const collector = new ReplicaCollector({ store, replicas, turns, clusterId, graceMs: REPLICA_GRACE_MS, log });
   const duties = [
     startDuty('settling devices', SETTLE_EVERY_MS, () => settleAll(settler, config.stateDirectory, log), log),
     startDuty('collecting replicas', COLLECT_EVERY_MS, () => collector.look(), log),

@@ -107,6 +107,8 @@ function anyDiffers(before: readonly DiskState[], now: readonly DiskState[]): bo
 async function putDisk(store: RecordStore, disk: DiskRecord): Promise<void> {
   await put(store, 'disk', disk.diskId, (before) => {
     if (before?.node === disk.node && !differs(before, disk)) return undefined;
+    // It was moved to another node: that this one does not have it is no news.
+    if (before !== undefined && before.node !== disk.node && disk.state !== 'ready') return undefined;
     return { ...before, ...disk };
   });
 }

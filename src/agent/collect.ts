@@ -1,17 +1,18 @@
 import { performance } from 'node:perf_hooks';
 import { messageOf } from '../base/errors.js';
 import type { Log } from '../base/log.js';
-import { volumeKey, type NodeName } from '../model/ids.js';
+import { volumeKey } from '../model/ids.js';
 import type { VolumeRecord } from '../model/records.js';
 import type { Replicas, ReplicaSummary } from '../replica/replicas.js';
 import type { RecordStore } from '../store/store.js';
+import { checkCluster } from './cluster.js';
 import type { ReplicaTurns } from './remove.js';
 
 export interface CollectOptions {
   readonly store: RecordStore;
   readonly replicas: Replicas;
   readonly turns: ReplicaTurns;
-  readonly nodeName: NodeName;
+  readonly clusterId: string;
   /** A replica must have been seen without a record for so long. */
   readonly graceMs: number;
   readonly log: Log;
@@ -32,9 +33,14 @@ export class ReplicaCollector {
     this.#now = options.now ?? (() => performance.now());
   }
 
-  /** One look at all replicas. A store that does not answer: nothing is concluded from this look. */
+  /**
+   * One look at all replicas. A store that does not answer, or is that of another cluster: nothing is concluded from
+   * this look.
+   */
   async look(): Promise<void> {
-    const { store, replicas } = this.options;
+    const { store, replicas, clusterId } = this.options;
+    // One that was made anew, or is another's, names none of them.
+    await checkCluster(store, clusterId);
     // Replicas first: one made after the list of records was read must not look unnamed.
     const held = await replicas.list();
     const { items } = await store.list('volume');
@@ -79,8 +85,7 @@ export class ReplicaCollector {
   }
 
   #names(record: VolumeRecord | undefined, { volume, disk }: ReplicaSummary): boolean {
-    const { nodeName } = this.options;
-    return record?.id === volume && record.replicas.some((named) => named.node === nodeName && named.disk === disk);
+    return record?.id === volume && record.replicas.some((named) => named.disk === disk);
   }
 }
 

@@ -22,7 +22,11 @@ export function dataServices({ store, nodes, leases, clock, agents }: DataServic
   const find = async (node: NodeName): Promise<NodeRecord | undefined> =>
     nodes.get(node)?.record ?? (await store.get('node', node))?.record;
   return {
-    getVolume: (volume) => store.get('volume', volumeKey(volume)),
+    getVolume: async (volume) => {
+      // A record is found by the volume's name: that of another volume, which has the name now, is nothing to this one.
+      const found = await store.get('volume', volumeKey(volume));
+      return found?.record.id === volume ? found : undefined;
+    },
     updateVolume: (record, version) => store.update('volume', volumeKey(record.id), record, version),
     leaseExpired: async (node, timeoutMs) => {
       const late = new AbortController();

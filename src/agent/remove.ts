@@ -1,6 +1,6 @@
 import { HoldfastError } from '../base/errors.js';
 import type { KeyedMutex } from '../base/mutex.js';
-import { volumeKey, type NodeName, type VolumeId } from '../model/ids.js';
+import { volumeKey, type DiskId, type NodeName, type VolumeId } from '../model/ids.js';
 import type { Replicas } from '../replica/replicas.js';
 import type { RecordStore } from '../store/store.js';
 
@@ -11,10 +11,9 @@ import type { RecordStore } from '../store/store.js';
 export type ReplicaTurns = KeyedMutex<VolumeId>;
 
 /**
- * Removes the replica of a volume that no longer wants one here. The record is asked first: a request that comes late,
- * or again, must not take a replica that was made here anew. `failed-precondition`: the record names it.
- *
- * While the volume is being made, one that an earlier try left on another disk stands in the way, and may go.
+ * Removes the replicas here of a volume that no longer wants them. The record is asked first: a request that comes late,
+ * or again, must not take a replica that was made here anew; nor one whose disk was moved here, which the record names by
+ * the node that it was on. `failed-precondition`: there is no other.
  */
 export function removeUnnamed(parts: RemoveParts, volume: VolumeId): Promise<void> {
   return parts.turns.run(volume, () => removeInTurn(parts, volume));
@@ -29,16 +28,15 @@ export interface RemoveParts {
 
 async function removeInTurn({ store, replicas, nodeName }: RemoveParts, volume: VolumeId): Promise<void> {
   const record = (await store.get('volume', volumeKey(volume)))?.record;
-  const phase = record?.id === volume ? record.phase : 'deleting';
-  const named = record?.replicas.find(({ node }) => node === nodeName);
-  if (phase === 'deleting' || named === undefined) return replicas.remove(volume, 'deleted');
-  const held = phase === 'creating' ? await replicas.list() : [];
-  const leftovers = held.filter((replica) => replica.volume === volume && replica.disk !== named.disk);
-  if (leftovers.length === 0) {
+  if (record?.id !== volume || record.phase === 'deleting') return replicas.remove(volume, 'deleted');
+  const isNamed = (disk: DiskId): boolean => record.replicas.some((named) => named.disk === disk);
+  const held = (await replicas.list()).filter((replica) => replica.volume === volume);
+  const unnamed = held.filter(({ disk }) => !isNamed(disk));
+  if (held.length > 0 && unnamed.length === 0) {
     throw new HoldfastError(
       'failed-precondition',
       `the record of volume ${volume} names its replica on node ${nodeName}; it must leave the record first`,
     );
   }
-  for (const { disk } of leftovers) await replicas.remove(volume, 'deleted', disk);
+  for (const { disk } of unnamed) await replicas.remove(volume, 'deleted', disk);
 }

@@ -17,11 +17,10 @@ export async function forceStale(
   id: VolumeId,
   { node, acceptLoss }: { readonly node: NodeName; readonly acceptLoss: boolean },
 ): Promise<string[]> {
-  const index = indexOf(await readNodes(parts.store));
   let loss: string[] = [];
-  const changed = await changeVolume(parts, volumeKey(id), (record) => {
+  const changed = await changeVolume(parts, volumeKey(id), async (record) => {
     if (record.id !== id) return undefined;
-    const sight = parts.healing.sightOf(record, index);
+    const sight = parts.healing.sightOf(record, indexOf(await readNodes(parts.store)));
     refuseUnlessLost(sight, node);
     loss = lossOf(record, node);
     if (!acceptLoss) {

@@ -19,7 +19,8 @@ export async function removeNode(
   name: NodeName,
 ): Promise<RemovedNode> {
   const [node, lease] = await Promise.all([store.get('node', name), store.get('lease', name)]);
-  const disks = (await store.list('disk')).items.filter(({ record }) => record.node === name).map(({ key }) => key);
+  const held = (await store.list('disk')).items.filter(({ record }) => record.node === name);
+  const disks = held.map(({ key }) => key);
   if (node === undefined && lease === undefined && disks.length === 0) {
     throw new HoldfastError('not-found', `there is no node ${name}`);
   }
@@ -32,7 +33,8 @@ export async function removeNode(
   // By its version: a node that renewed it meanwhile is alive.
   if (lease !== undefined)
     await store.delete('lease', name, lease.version).catch((error: unknown) => refuse(name, error));
-  for (const disk of disks) await gone(store, 'disk', disk);
+  // By their versions: one that another node has announced meanwhile is that node's.
+  for (const { key, version } of held) await gone(store, 'disk', key, version);
   await gone(store, 'node', name);
   const { items } = await store.list('volume');
   const volumes = items.filter(({ record }) => record.replicas.some((replica) => replica.node === name)).length;
@@ -46,10 +48,10 @@ function refuse(name: NodeName, error: unknown): void {
   throw new HoldfastError('failed-precondition', `node ${name} renews its lease again; it is left as it is`);
 }
 
-async function gone(store: RecordStore, kind: RecordKind, key: string): Promise<void> {
+async function gone(store: RecordStore, kind: RecordKind, key: string, version?: string): Promise<void> {
   try {
-    await store.delete(kind, key);
+    await store.delete(kind, key, version);
   } catch (error) {
-    if (codeOf(error) !== 'not-found') throw error;
+    if (codeOf(error) !== 'not-found' && codeOf(error) !== 'conflict') throw error;
   }
 }

@@ -11,7 +11,7 @@ import { PeerRequests } from '../nbd/request-meter.js';
 import { answerControl } from './control.js';
 import { DiskMeter } from './disk-meter.js';
 import { judgeAdmission } from './fence.js';
-import { LossNotes } from './loss-notes.js';
+import { LossNote } from './loss-note.js';
 import { Replica } from './replica.js';
 import { DELETED_PREFIX } from '../pool/trash-names.js';
 import type { RemovalReason, ReplicaSummary } from './replicas.js';
@@ -109,7 +109,7 @@ export class ReplicaHost {
   private readonly io: Io;
   private readonly log: Log;
   private readonly layout: Layout;
-  private readonly notes: LossNotes | undefined;
+  private readonly notesDirectory: string | undefined;
   private readonly slab: Slab;
   private readonly mine: (volume: VolumeId) => boolean;
   private readonly stopOlderWriter: StopOlderWriter;
@@ -133,8 +133,7 @@ export class ReplicaHost {
       meters: this.meters = NO_METERS,
       resyncsAtOnce: this.resyncsAtOnce = Infinity,
     } = options);
-    const { notesDirectory } = options;
-    this.notes = notesDirectory === undefined ? undefined : new LossNotes(this.io.files, notesDirectory);
+    this.notesDirectory = options.notesDirectory;
     this.#diskMeter = new DiskMeter(this.meters, this.io.clock);
     this.#peerRequests = new PeerRequests(this.meters);
     this.#admitted = this.meters.counter('holdfast_replica_sessions_admitted_total');
@@ -408,8 +407,10 @@ export class ReplicaHost {
   }
 
   #open(disk: Disk, volume: VolumeId): Promise<Replica> {
-    const { io, log, layout, notes } = this;
-    const parts = { meter: this.#diskMeter, disk: disk.diskId, rows: this.#rows, notes };
+    const { io, log, layout, notesDirectory } = this;
+    const name = `${volume}.${disk.diskId}`;
+    const note = notesDirectory === undefined ? undefined : new LossNote(io.files, notesDirectory, name);
+    const parts = { meter: this.#diskMeter, disk: disk.diskId, rows: this.#rows, note };
     return Replica.open(io, log, layout, directoryOf(disk, volume), disk.incarnation, parts);
   }
 

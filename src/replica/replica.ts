@@ -13,7 +13,7 @@ import { Checksums, stateOfPart, type Verdict } from './checksums.js';
 import { Damage } from './damage.js';
 import { DiskMeter } from './disk-meter.js';
 import { FORMAT, HeaderFile, type ReplicaHeader } from './header.js';
-import type { LossNotes } from './loss-notes.js';
+import type { LossNote } from './loss-note.js';
 import { OPEN, RegionTable, type Run } from './region-table.js';
 import { RowCache } from './row-cache.js';
 
@@ -28,8 +28,8 @@ export interface ReplicaParts {
   readonly disk?: string | undefined;
   /** `off`: nothing is checked. For measuring only. */
   readonly rows?: RowCache | 'off' | undefined;
-  /** Where failed flushes are noted; absent: nowhere but in the header. */
-  readonly notes?: LossNotes | undefined;
+  /** Tells of a failed flush; absent: only the header does. */
+  readonly note?: LossNote | undefined;
 }
 
 /** The digest of a piece, by which replicas compare it; empty where it is `corrupt`. */
@@ -99,7 +99,7 @@ export class Replica implements Stage {
     parts: ReplicaParts = {},
   ): Promise<Replica> {
     const {
-      notes,
+      note,
       disk = directory,
       meter = new DiskMeter(NO_METERS, io.clock),
       rows = new RowCache(io, layout),
@@ -112,7 +112,7 @@ export class Replica implements Stage {
       const table = (regions = await Replica.#openTable(io, layout, directory, header.value));
       const slices = await Slices.open(io.files, `${directory}/${DATA}`, layout, {
         unsynced: slicesOfOpenRegions(table, layout),
-        lost: (cause) => markLoss(log, notes, header, cause),
+        lost: (cause) => markLoss(log, note, header, cause),
       });
       const damage = new Damage(kept, (ranges) => header.change({ damage: ranges }));
       if (rows !== 'off') {
@@ -121,7 +121,7 @@ export class Replica implements Stage {
         checksums = await Checksums.open({ io, log, layout, volume, cache: rows, table, readData, isBad }, directory);
       }
       const data = new CheckedData({ slices, checksums, damage, meter, log, place: { volume, disk } });
-      await Replica.#begin(log, notes, header, table, incarnation);
+      await Replica.#begin(log, note, header, table, incarnation);
       return new Replica(io, log, layout, header, table, data, checksums, damage, meter);
     } catch (error) {
       await Promise.allSettled([header.close(), regions?.closeFile(), checksums?.close()]);
@@ -140,19 +140,19 @@ export class Replica implements Stage {
 
   static async #begin(
     log: Log,
-    notes: LossNotes | undefined,
+    note: LossNote | undefined,
     header: HeaderFile,
     regions: RegionTable,
     incarnation: string,
   ): Promise<void> {
     const { value } = header;
-    const noted = (await notes?.has(value.volume)) ?? false;
+    const noted = (await note?.exists()) ?? false;
     const crashed = value.incarnation !== incarnation && !value.stoppedClean && regions.openCount() > 0;
     if (crashed || noted) {
       const why = noted ? 'a flush failed' : 'replica was not stopped in order before its disk was mounted anew';
       log.warn({ volume: value.volume }, `${why}: marked`);
       await header.change({ crashMark: true });
-      if (noted) await notes?.remove(value.volume);
+      if (noted) await note?.remove();
     }
     // R1: an entry that was read as open may be in the page cache only, where a killed process wrote it.
     if (!value.stoppedClean) await regions.saveOpen();
@@ -357,14 +357,14 @@ function slicesOfOpenRegions(table: RegionTable, layout: Layout): Set<number> {
 }
 
 /** A failed sync may have lost acknowledged writes: the mark is made durable before the failure is told (R10). */
-async function markLoss(log: Log, notes: LossNotes | undefined, header: HeaderFile, cause: unknown): Promise<void> {
+async function markLoss(log: Log, note: LossNote | undefined, header: HeaderFile, cause: unknown): Promise<void> {
   const { volume } = header.value;
   log.error({ volume, reason: messageOf(cause) }, 'flush failed: replica is marked');
   // The note is a second chance for the mark, never in its way.
   const told = (err: unknown): void => log.warn({ volume, err }, 'a failed flush can not be noted');
-  await notes?.make(volume).catch(told);
+  await note?.make().catch(told);
   await header.change({ crashMark: true });
-  await notes?.remove(volume).catch(told);
+  await note?.remove().catch(told);
 }
 
 function parentOf(path: string): string {

@@ -8,7 +8,7 @@ import type { Confirmations } from './confirmations.js';
 import { FanOut } from './fan-out.js';
 import { Member } from './member.js';
 import { Membership } from './membership.js';
-import { afterDrop, isSameReplica, mayRetire, mayShrinkTo } from './rules.js';
+import { afterDrop, isSameReplica, mayRetire, mayShrinkTo, mustStay } from './rules.js';
 import type { TakenOver } from './take-over.js';
 import { admissionTo, inTime, metersOf, noteOf, type WriterNode } from './writer-node.js';
 
@@ -284,15 +284,20 @@ export class ReplicaSet {
     this.#update();
   }
 
-  /** A replica that is not wanted any more leaves the set and the record. `failed-precondition`: it is needed. */
+  /**
+   * A replica that is not wanted any more leaves the set and the record; whoever asked may have done so long ago.
+   * `failed-precondition`: it is needed.
+   */
   async retire(name: NodeName, why: string): Promise<void> {
+    // How many are wanted may have changed.
+    await this.membership.refresh();
     const check = (inSync: ReadonlySet<NodeName>): void => {
-      const { minInSync } = this.record.parameters;
       const absent = new Set([...inSync].filter((other) => this.#failing.has(other) || !this.#isConnected(other)));
-      if (mayRetire(name, inSync, absent, minInSync)) return;
+      const least = mustStay(this.record.parameters, absent.has(name));
+      if (mayRetire(name, inSync, absent, least)) return;
       throw new HoldfastError(
         'failed-precondition',
-        `the replica on ${name} can not leave volume ${this.record.id}: ${Math.max(1, minInSync)} must stay in sync`,
+        `the replica on ${name} can not leave volume ${this.record.id}: ${least} others must stay in sync`,
       );
     };
     await this.membership.retire(name, check, `the replica on ${name} left the volume: ${why}`);
@@ -343,6 +348,8 @@ export class ReplicaSet {
         if (await this.#connectOnce(member)) continue;
       } catch (error) {
         const reason = asHoldfastError(error);
+        // The volume itself may be gone.
+        if (codeOf(reason) === 'not-found') this.#look();
         if (codeOf(reason) === 'fenced') this.owner.end('fenced', reason, `replica ${member.node}`);
         else if (codeOf(reason) !== 'unavailable' || clock.now() >= deadline) {
           const told = new HoldfastError('io-error', `not back: ${reason.message}`, { cause: reason });

@@ -1,5 +1,5 @@
 import type { NodeName, SessionId } from '../model/ids.js';
-import type { ReplicaRecord, VolumeRecord } from '../model/records.js';
+import type { ReplicaRecord, VolumeParameters, VolumeRecord } from '../model/records.js';
 import type { PieceDigest } from '../replica/replica.js';
 
 /**
@@ -46,11 +46,16 @@ export function mayRetire(
   node: NodeName,
   inSync: ReadonlySet<NodeName>,
   absent: ReadonlySet<NodeName>,
-  minInSync: number,
+  least: number,
 ): boolean {
   if (!inSync.has(node)) return true;
   const left = [...inSync].filter((other) => other !== node && !absent.has(other));
-  return left.length >= Math.max(1, minInSync);
+  return left.length >= least;
+}
+
+/** How many others must be in sync and present for a replica to leave; one that is away holds nothing that helps now. */
+export function mustStay(parameters: Pick<VolumeParameters, 'replicas' | 'minInSync'>, isAbsent: boolean): number {
+  return Math.max(1, parameters.minInSync, isAbsent ? 1 : parameters.replicas);
 }
 
 /** R4: what the record shows of a CAS that was not plainly answered. */

@@ -109,7 +109,7 @@ async function claimRecord(
   const expired = new Set<string>(maintenance?.expired === undefined ? [] : [maintenance.expired]);
   const session = node.io.random.hex(16);
   for (;;) {
-    const known = await readRecord(node, volume, deadline);
+    const known = await readRecord(node, volume, resume, deadline);
     const { record } = known;
     // A writer without a device is nobody's attachment: the one before it had ended.
     if (resume && (record.writer?.node !== node.name || record.writer.maintenance === true)) {
@@ -153,10 +153,16 @@ function tellEnded(node: WriterNode, { id: volume, epoch, writer }: VolumeRecord
   metersOf(node).counter('holdfast_writers_fenced_total', { by: 'record' }).add();
 }
 
-async function readRecord(node: WriterNode, volume: VolumeId, deadline: number): Promise<Versioned<VolumeRecord>> {
+async function readRecord(
+  node: WriterNode,
+  volume: VolumeId,
+  resume: boolean,
+  deadline: number,
+): Promise<Versioned<VolumeRecord>> {
   for (;;) {
     try {
       const known = await node.records.get(volume);
+      if (!known && resume) throw new HoldfastError('fenced', `${volume} is deleted: the attachment has ended`);
       if (!known) throw new HoldfastError('not-found', `no volume ${volume}`);
       if (known.record.phase !== 'ready') {
         throw new HoldfastError('failed-precondition', `volume ${volume} is ${known.record.phase}; it must be ready`);

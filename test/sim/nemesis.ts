@@ -154,6 +154,7 @@ export class Nemesis {
       slowFactor: 1,
       dead: false,
     });
+    node.machine.disk.queue.hurry();
   }
 }
 

@@ -104,7 +104,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/replica/replica.ts',
     find: '    await this.#changed(offset, length, fua);',
     replace: '    await this.#changed(offset, length, false && fua);',
-    withinSeeds: 50,
+    withinSeeds: 150,
   },
   {
     name: 'sync-forgets-slices',
@@ -238,7 +238,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/replica/replica.ts',
     find: 'value.incarnation !== incarnation && !value.stoppedClean && regions.openCount() > 0;',
     replace: 'value.incarnation === incarnation && !value.stoppedClean && regions.openCount() < 0;',
-    withinSeeds: 550,
+    withinSeeds: 1300,
   },
   {
     name: 'crashed-trusted-at-return',
@@ -247,7 +247,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/writer/replica-set.ts',
     find: '    if (session.state.crashMark) {',
     replace: '    if (session.state.crashMark && member.local) {',
-    withinSeeds: 1150,
+    withinSeeds: 500,
   },
   {
     name: 'served-before-drained',
@@ -265,7 +265,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     file: 'src/replica/checked-data.ts',
     find: "    if (state !== 'corrupt') return;",
     replace: '    if (state.length > 0) return;',
-    withinSeeds: 150,
+    withinSeeds: 50,
   },
   {
     name: 'memory-leaked',

@@ -28,6 +28,8 @@ const SETTLE_EVERY_MS = 3_000;
 const RESUME_MS = 30_000;
 const CALL_MS = 5_000;
 const COLLECT_EVERY_MS = 5_000;
+/** Of the simulated cluster. */
+export const CLUSTER_ID = 'simulated';
 const COLLECT_GRACE_MS = 8_000;
 const DISK_BYTES = 64 * 1024 ** 3;
 const ATTACH_MS = 25_000;
@@ -173,7 +175,7 @@ export class Plugin {
 
   /** NodeStageVolume: becomes the writer and makes the device, or finds both. */
   stage(volume: VolumeId): Promise<SimDevice> {
-    return this.#turns.run(volume, async () => {
+    return this.#served(volume, async () => {
       const { devices } = this.node;
       const before = devices.get(volume);
       if (before && (await this.#goesOn(before, ATTACH_MS))) return before;
@@ -196,12 +198,18 @@ export class Plugin {
 
   /** NodeUnstageVolume. Nobody uses the device any more. */
   unstage(volume: VolumeId): Promise<void> {
-    return this.#turns.run(volume, async () => {
+    return this.#served(volume, async () => {
       const { devices } = this.node;
       devices.get(volume)?.remove();
       devices.delete(volume);
       await this.path.release(volume, RELEASE_MS);
     });
+  }
+
+  /** The CSI services are there once the plugin is ready. */
+  #served<T>(volume: VolumeId, work: () => Promise<T>): Promise<T> {
+    if (!this.ready) return Promise.reject(new HoldfastError('unavailable', `${this.node.name} serves no CSI yet`));
+    return this.#turns.run(volume, work);
   }
 
   /** See src/agent/remove.ts. */
@@ -221,7 +229,7 @@ export class Plugin {
       store: this.store,
       replicas: this.#replicas,
       turns: this.#replicaTurns,
-      nodeName: this.node.name,
+      clusterId: CLUSTER_ID,
       graceMs: COLLECT_GRACE_MS,
       log: simLog(this.node.cluster.tell, this.node.name),
       now: () => this.#io.clock.now(),

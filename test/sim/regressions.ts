@@ -23,5 +23,7 @@ export const REGRESSION_SEEDS: readonly { readonly seed: number; readonly found:
     found: 'an attachment that a take-over given up had put out of the record had to be released in order',
   },
   { seed: 3001861, found: 'the controller made a replica anew that the run had taken away at its end' },
+  { seed: 4029136, found: 'an operation of a slow disk went on for long after the disk was fast again' },
+  { seed: 4036588, found: 'a pod was started before the plugin of its node had left the records of what was gone' },
   { seed: 546, found: 'a volume was said to wait for its last replica long after that was back' },
 ];

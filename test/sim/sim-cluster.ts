@@ -1,6 +1,7 @@
 import { HoldfastError, messageOf } from '../../src/base/errors.js';
 import { volumeKey, type VolumeId } from '../../src/model/ids.js';
-import type { NodeRecord, Versioned, VolumeRecord } from '../../src/model/records.js';
+import { SCHEMA_VERSION, type NodeRecord, type Versioned, type VolumeRecord } from '../../src/model/records.js';
+import { CLUSTER_ID } from './plugin.js';
 import { Prng } from './prng.js';
 import type { Place } from './rot.js';
 import type { Scenario, VolumePlan } from './scenario.js';
@@ -124,6 +125,7 @@ export class SimCluster {
   /** Starts the plugins and makes the volumes; all is healthy when it resolves. */
   async setUp(): Promise<void> {
     for (const [index] of this.scenario.volumes.entries()) this.volumes.push(volumeIdOf(index));
+    await this.store.direct.create('cluster', 'cluster', { schema: SCHEMA_VERSION, clusterId: CLUSTER_ID });
     this.controller.begin();
     for (const node of this.nodes.values()) node.begin();
     while ([...this.nodes.values()].some((node) => !node.plugin.ready)) await this.sleep(100);

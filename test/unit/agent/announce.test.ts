@@ -88,4 +88,14 @@ describe('what a node announces', () => {
     expect((await store.get('disk', 'disk-1'))?.record).toMatchObject({ state: 'failed', node: 'node-1' });
     expect((await store.get('disk', 'disk-2'))?.record).toMatchObject({ state: 'ready', node: 'node-2' });
   });
+
+  it('a disk that moved to another node is not taken back by the one that had it', async () => {
+    const store = new MemoryStore();
+    const before = new DiskAnnouncer(store, 'node-1');
+    const gone = disk({ diskId: 'disk-2', state: 'failed', reason: 'the device is gone' });
+    await before.announce([disk(), disk({ diskId: 'disk-2' })]);
+    await new DiskAnnouncer(store, 'node-2').announce([disk({ diskId: 'disk-2' })]);
+    await before.announce([disk({ usedBytes: 2 ** 30 }), gone]);
+    expect((await store.get('disk', 'disk-2'))?.record).toMatchObject({ state: 'ready', node: 'node-2' });
+  });
 });

@@ -9,9 +9,10 @@ import { HeldReplicas } from './held-replicas.js';
 
 const VOLUME = `vol-${'a'.repeat(32)}`;
 
-function setUp() {
+async function setUp(clusterId = 'one') {
   const faults = new StoreFaults();
   const store = new MemoryStore({ faults: faults.plan });
+  await store.create('cluster', 'cluster', { schema: 1, clusterId });
   const replicas = new HeldReplicas();
   replicas.held.add(VOLUME);
   let time = 0;
@@ -19,7 +20,7 @@ function setUp() {
     store,
     replicas,
     turns: new KeyedMutex<VolumeId>(),
-    nodeName: 'node-1',
+    clusterId: 'one',
     graceMs: 600_000,
     log: silentLog(),
     now: () => time,
@@ -34,7 +35,7 @@ function setUp() {
 
 describe('replicas without a record', () => {
   it('are removed when they have been seen so for the whole grace time', async () => {
-    const { replicas, look } = setUp();
+    const { replicas, look } = await setUp();
     await look(0);
     await look(599_999);
     expect(replicas.held.size).toBe(1);
@@ -42,29 +43,32 @@ describe('replicas without a record', () => {
     expect(replicas.held.size).toBe(0);
   });
 
-  it('stay while their record names this node', async () => {
-    const { store, replicas, look } = setUp();
-    await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME, { node: 'node-1' }));
+  it.each(['node-1', 'node-2'])('stay while a record names their disk, as being on %s', async (node) => {
+    const { store, replicas, look } = await setUp();
+    await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME, { node }));
     await look(0);
     await look(9_000_000);
     expect(replicas.held.size).toBe(1);
   });
 
-  it('are those whose record names other nodes, or another volume of the same name', async () => {
-    for (const record of [
-      volumeRecord(VOLUME, { node: 'node-2' }),
-      volumeRecord(VOLUME.replace(/.{8}$/, '00000000'), { node: 'node-1' }),
-    ]) {
-      const { store, replicas, look } = setUp();
-      await store.create('volume', volumeKey(VOLUME), record);
-      await look(0);
-      await look(600_000);
-      expect(replicas.held.size).toBe(0);
+  it('stay while the store is that of another cluster, as one that was made anew', async () => {
+    const { replicas, look } = await setUp('two');
+    for (const atMs of [0, 900_000]) {
+      await expect(look(atMs)).rejects.toMatchObject({ code: 'failed-precondition' });
     }
+    expect(replicas.held.size).toBe(1);
+  });
+
+  it('are those whose record is of another volume of the same name', async () => {
+    const { store, replicas, look } = await setUp();
+    await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME.replace(/.{8}$/, '00000000')));
+    await look(0);
+    await look(600_000);
+    expect(replicas.held.size).toBe(0);
   });
 
   it('are those on another disk than the one that the record names here', async () => {
-    const { store, replicas, look } = setUp();
+    const { store, replicas, look } = await setUp();
     await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME, { node: 'node-1' }));
     replicas.disk = 'disk-older';
     await look(0);
@@ -73,7 +77,7 @@ describe('replicas without a record', () => {
   });
 
   it('begin their grace time anew when a record named them in between', async () => {
-    const { store, replicas, look } = setUp();
+    const { store, replicas, look } = await setUp();
     await look(0);
     await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME, { node: 'node-1' }));
     await look(300_000);
@@ -83,7 +87,7 @@ describe('replicas without a record', () => {
   });
 
   it('stay while the store does not answer', async () => {
-    const { faults, replicas, look } = setUp();
+    const { faults, replicas, look } = await setUp();
     await look(0);
     faults.startOutage();
     await expect(look(900_000)).rejects.toMatchObject({ code: 'unavailable' });

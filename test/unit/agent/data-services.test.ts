@@ -36,6 +36,12 @@ describe('what data threads ask of the main thread', () => {
     await expect(services.updateVolume(record, version)).rejects.toMatchObject({ code: 'conflict' });
   });
 
+  it('the record of another volume, which has the name by now, is none', async () => {
+    const { store, services } = setUp();
+    await store.create('volume', volumeKey(VOLUME), volumeRecord(VOLUME.replace(/.{8}$/, '00000000')));
+    expect(await services.getVolume(VOLUME)).toBeUndefined();
+  });
+
   it('a lease that is not seen to expire within any time, a fraction of a millisecond too, is not expired', async () => {
     const { services } = setUp();
     for (const timeoutMs of [20.5, 0, -3]) expect(await services.leaseExpired('node-2', timeoutMs)).toBe(false);

@@ -29,8 +29,8 @@ beforeEach(() => {
   store = new MemoryStore();
 });
 
-function record(phase: VolumeRecord['phase'], node = 'node-1', id = VOLUME): Promise<unknown> {
-  const replica = { node, disk: DISK, inSync: true };
+function record(phase: VolumeRecord['phase'], id = VOLUME, node = 'node-1', disk = DISK): Promise<unknown> {
+  const replica = { node, disk, inSync: true };
   return store.create('volume', volumeKey(VOLUME), { ...volumeRecord(id), phase, replicas: [replica] });
 }
 
@@ -45,13 +45,22 @@ describe('a request to remove a replica', () => {
     expect([...disks]).toEqual([DISK]);
   });
 
-  it('takes away what an earlier try to make the volume left on another disk, and nothing else', async () => {
-    disks.add(OTHER_DISK);
-    await record('creating');
-    await remove();
-    expect([...disks]).toEqual([DISK]);
+  it('is refused where the record names its disk as being on the node that it was moved from', async () => {
+    await record('ready', VOLUME, 'node-2');
     await expect(remove()).rejects.toMatchObject({ code: 'failed-precondition' });
+    expect([...disks]).toEqual([DISK]);
   });
+
+  it.each(['creating', 'ready'] as const)(
+    'takes away what lies on another disk, and nothing else (%s)',
+    async (phase) => {
+      disks.add(OTHER_DISK);
+      await record(phase);
+      await remove();
+      expect([...disks]).toEqual([DISK]);
+      await expect(remove()).rejects.toMatchObject({ code: 'failed-precondition' });
+    },
+  );
 
   it('is carried out where the volume is being deleted, or its record names other nodes', async () => {
     await record('deleting');
@@ -59,7 +68,7 @@ describe('a request to remove a replica', () => {
     expect([...disks]).toEqual([]);
     disks.add(DISK);
     store = new MemoryStore();
-    await record('creating', 'node-2');
+    await record('creating', VOLUME, 'node-2', OTHER_DISK);
     await remove();
     expect([...disks]).toEqual([]);
   });
@@ -68,7 +77,7 @@ describe('a request to remove a replica', () => {
     await remove();
     expect([...disks]).toEqual([]);
     disks.add(DISK);
-    await record('ready', 'node-1', `${VOLUME.slice(0, 28)}bbbbbbbb`);
+    await record('ready', `${VOLUME.slice(0, 28)}bbbbbbbb`);
     await remove();
     expect([...disks]).toEqual([]);
   });

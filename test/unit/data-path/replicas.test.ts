@@ -26,9 +26,9 @@ describe('a writer', () => {
     expect(bytes).toEqual([3, 3, 3, 0]);
   });
 
-  it('takes a replica out of set and record in one step, never the last nor one that minInSync needs', async () => {
+  it('takes a replica out of set and record in one step, never one that is wanted', async () => {
     cluster = await PathCluster.create(['a', 'b', 'c']);
-    const volume = await cluster.addVolume(1, ['a', 'b', 'c'], { parameters: { minInSync: 2 } });
+    const volume = await cluster.addVolume(1, ['a', 'b', 'c'], { parameters: { replicas: 2 } });
     const { path } = cluster.node('a');
     await path.attach(volume, false, ATTACH_MS);
     const { epoch } = await cluster.record(volume);
@@ -45,7 +45,7 @@ describe('a writer', () => {
 
   it('goes on writing while a replica leaves, though the answer of the store is lost', async () => {
     cluster = await PathCluster.create(['a', 'b', 'c']);
-    const volume = await cluster.addVolume(1, ['a', 'b', 'c']);
+    const volume = await cluster.addVolume(1, ['a', 'b', 'c'], { parameters: { replicas: 2 } });
     await cluster.node('a').path.attach(volume, false, ATTACH_MS);
     cluster.faults.next('update', { lose: 'answer' });
     const left = cluster.node('a').path.dropReplica(volume, 'c', 'no longer wanted');

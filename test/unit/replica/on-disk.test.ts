@@ -9,7 +9,7 @@ import { silentLog } from '../../../src/base/log.js';
 import { createNodeIo } from '../../../src/io/node-io.js';
 import { decodeSlot, encodeSlot, HeaderFile, type ReplicaHeader } from '../../../src/replica/header.js';
 import { LAYOUT } from '../../../src/model/layout.js';
-import { LossNotes } from '../../../src/replica/loss-notes.js';
+import { LossNote } from '../../../src/replica/loss-note.js';
 import { decodePage, encodePage, OPEN, RegionTable } from '../../../src/replica/region-table.js';
 import { Replica } from '../../../src/replica/replica.js';
 import { faultyIo } from '../../support/faulty-files.js';
@@ -185,7 +185,7 @@ describe('a replica', () => {
   }
 
   describe('whose flush fails', () => {
-    const notes = (): LossNotes => new LossNotes(io.files, join(directory, 'notes'));
+    const note = (): LossNote => new LossNote(io.files, join(directory, 'notes'), HEADER.volume);
 
     async function failing(fails: (path: string) => boolean, before?: () => Promise<void>): Promise<void> {
       await fresh().then((replica) => replica.close());
@@ -193,7 +193,7 @@ describe('a replica', () => {
       const faulty = faultyIo(io, (operation, file) => {
         if (armed && operation === 'sync' && fails(file)) throw new HoldfastError('io-error', 'the disk has failed');
       });
-      const replica = await Replica.open(faulty, silentLog(), LAYOUT, path(), 'boot-1', { notes: notes() });
+      const replica = await Replica.open(faulty, silentLog(), LAYOUT, path(), 'boot-1', { note: note() });
       await write(replica, 0, 1);
       await before?.();
       armed = true;
@@ -201,14 +201,13 @@ describe('a replica', () => {
       await replica.abandon();
     }
 
-    const reopened = (): Promise<Replica> =>
-      Replica.open(io, silentLog(), LAYOUT, path(), 'boot-1', { notes: notes() });
+    const reopened = (): Promise<Replica> => Replica.open(io, silentLog(), LAYOUT, path(), 'boot-1', { note: note() });
 
     it('is marked by the next process too where the mark could not be written (R10)', async () => {
       await failing(() => true);
       const next = await reopened();
       expect(next.state.crashMark).toBe(true);
-      expect(await notes().has(HEADER.volume)).toBe(false);
+      expect(await note().exists()).toBe(false);
       await next.close();
     });
 
@@ -223,7 +222,7 @@ describe('a replica', () => {
 
     it('leaves no note once it is marked', async () => {
       await failing((file) => file.includes('/data/'));
-      expect(await notes().has(HEADER.volume)).toBe(false);
+      expect(await note().exists()).toBe(false);
     });
   });
 

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { codeOf } from '../../../src/base/errors.js';
+import { volumeKey } from '../../../src/model/ids.js';
 import type { Writer } from '../../../src/writer/writer.js';
 import { type ClusterNode, ReplicationCluster, VOLUME } from '../../support/replication-cluster.js';
 
@@ -245,6 +246,18 @@ describe('a failing disk', () => {
     expect(await read(a, writer, 4096)).toBe(3);
   });
 
+  it('that is the last one, and was removed with its volume, ends the attachment', async () => {
+    const [a, b, c] = await threeNodes();
+    const writer = await a.attach();
+    await b.kill();
+    await c.kill();
+    await write(a, writer, 0, 1);
+    expect(await cluster.inSync()).toEqual(['a']);
+    await cluster.store.delete('volume', volumeKey(VOLUME));
+    await a.host.remove(VOLUME, 'deleted');
+    await expect(write(a, writer, 0, 2)).rejects.toSatisfy((error) => codeOf(error) === 'fenced');
+  });
+
   it('that hangs is dropped, and reads of a hung own replica are served by another', async () => {
     const [a, b] = await threeNodes();
     const writer = await a.attach();
@@ -409,6 +422,16 @@ describe('a take-over', () => {
     await expect(a.attach({ resume: true })).rejects.toSatisfy((error) => codeOf(error) === 'fenced');
     expect((await cluster.record()).writer).toEqual(before.writer);
     await write(b, writer, 0, 1);
+  });
+
+  it('ends an attachment that lived before when its volume was deleted meanwhile', async () => {
+    const [a] = await threeNodes();
+    await a.attach();
+    await a.kill();
+    await cluster.store.delete('volume', volumeKey(VOLUME));
+    await a.start();
+    await expect(a.attach({ resume: true })).rejects.toSatisfy((error) => codeOf(error) === 'fenced');
+    await expect(a.attach()).rejects.toSatisfy((error) => codeOf(error) === 'not-found');
   });
 
   it('removes a replica that crashed with open regions, and resyncs it', async () => {

@@ -12,6 +12,7 @@ import {
   mayTakeEntry,
   mustCopy,
   mustOutwait,
+  mustStay,
 } from '../../../src/writer/rules.js';
 
 function recordOf(fields: Partial<VolumeRecord>): VolumeRecord {
@@ -66,6 +67,12 @@ describe('the rules', () => {
     expect(mayRetire('b', new Set(['a', 'b']), new Set(['a']), 1)).toBe(false);
     expect(mayRetire('b', new Set(['a', 'b']), new Set(), 2)).toBe(false);
     expect(mayRetire('c', new Set(['a', 'b']), new Set(), 2)).toBe(true);
+  });
+
+  it('as many as are wanted stay in sync, whenever the request to leave was made; one that is away holds nothing up', () => {
+    expect(mustStay({ replicas: 2, minInSync: 1 }, false)).toBe(2);
+    expect(mustStay({ replicas: 2, minInSync: 1 }, true)).toBe(1);
+    expect(mustStay({ replicas: 3, minInSync: 2 }, true)).toBe(2);
   });
 
   it('R9: a new writer waits unless all older ones are known to be silent', () => {
