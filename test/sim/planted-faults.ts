@@ -41,27 +41,6 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     withinSeeds: 100,
   },
   {
-    name: 'close-frees-early',
-    rule: 'R2',
-    about: 'new writes are let in before every replica has answered the close',
-    file: 'src/writer/region-closer.ts',
-    find: '      await this.set.fanOut.run((session) => session.closeRegions(regions, epoch), told);',
-    replace: `      const telling = this.set.fanOut.run((session) => session.closeRegions(regions, epoch), told);
-      release();
-      await telling;`,
-    and: {
-      find: '    } finally {\n      release();\n    }',
-      replace: `    } finally {
-      try {
-        release();
-      } catch {
-        // Given back before.
-      }
-    }`,
-    },
-    withinSeeds: 950,
-  },
-  {
     name: 'close-on-target',
     rule: 'R2',
     about: 'the target of a resync is told to close regions too',
@@ -178,6 +157,15 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     withinSeeds: 50,
   },
   {
+    name: 'older-session-goes-on',
+    rule: 'R5',
+    about: 'a replica that is fenced lets the older session go on',
+    file: 'src/replica/host.ts',
+    find: 'await endSession(hosted, new HoldfastError(code, `a session of epoch ${admission.epoch} was admitted`));',
+    replace: '',
+    withinSeeds: 50,
+  },
+  {
     name: 'absent-not-removed',
     rule: 'R5',
     about: 'replicas that a take-over did not reach stay in the in-sync set',
@@ -214,6 +202,24 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     withinSeeds: 50,
   },
   {
+    name: 'resync-ignores-stamps',
+    rule: 'R7',
+    about: 'a resync copies what is open only, not what is closed with different stamps',
+    file: 'src/writer/rules.ts',
+    find: 'return source < 0 || target < 0 || source !== target;',
+    replace: 'return source < 0 || target < 0;',
+    withinSeeds: 50,
+  },
+  {
+    name: 'holes-not-copied',
+    rule: 'R7',
+    about: 'where the source has a hole, the target of a resync keeps what it has',
+    file: 'src/writer/resync.ts',
+    find: 'if (!empty) await target.ask((session) => session.zero(at, length, false, false));',
+    replace: '',
+    withinSeeds: 120,
+  },
+  {
     name: 'read-through-writes',
     rule: 'R9',
     about: 'a read does not wait for overlapping writes in flight',
@@ -230,15 +236,6 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     find: "    const release = await this.#locks.acquire(offset, length, 'exclusive');",
     replace: "    const release = await this.#locks.acquire(offset, length, 'shared');",
     withinSeeds: 50,
-  },
-  {
-    name: 'crash-not-marked',
-    rule: 'R10',
-    about: 'a replica that starts with open regions after a reboot has no mark',
-    file: 'src/replica/replica.ts',
-    find: 'value.incarnation !== incarnation && !value.stoppedClean && regions.openCount() > 0;',
-    replace: 'value.incarnation === incarnation && !value.stoppedClean && regions.openCount() < 0;',
-    withinSeeds: 1300,
   },
   {
     name: 'crashed-trusted-at-return',
