@@ -225,9 +225,11 @@ async function joinCluster(base: Base, storage: Storage): Promise<void> {
   await persevere('announcing this node', log, () => publishNode(store, node), signal);
   const announcer = new DiskAnnouncer(store, name);
   const announce = async (): Promise<void> => {
+    // A disk that works by now is opened, whether or not the store answers.
+    const disks = await openDisks.round();
     await checkCluster(store, base.clusterId);
     await rejoin(store, node, announcer);
-    await announcer.announce(await openDisks.round());
+    await announcer.announce(disks);
   };
   await persevere('announcing the disks', log, announce, signal);
   const duty = startDuty('announcing the disks', ANNOUNCE_EVERY_MS, announce, log);

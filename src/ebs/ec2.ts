@@ -55,20 +55,13 @@ export interface NewVolume {
   readonly tags: Tags;
 }
 
-export interface EbsVolume {
+/** A volume as EC2 shows it: as it was made, or as it has been modified since. */
+export interface EbsVolume extends NewVolume {
   readonly id: string;
-  readonly zone: string;
-  readonly type: string;
-  readonly sizeGiB: number;
-  readonly iops?: number;
-  readonly throughputMiBps?: number;
-  readonly encrypted: boolean;
-  readonly kmsKeyId?: string;
   /** The snapshot that it was made from; absent: it began empty. */
   readonly snapshotId?: string;
   readonly state: VolumeState;
   readonly attachments: readonly VolumeAttachment[];
-  readonly tags: Tags;
 }
 
 /** `unknown`: a state that this version has no word for. */

@@ -343,13 +343,17 @@ export class ReplicaSet {
 
   async #reconnectUntil(member: Member, deadline: number): Promise<void> {
     const { clock } = this.node.io;
+    let lookedAt = -Infinity;
     while (!this.owner.ended && !member.connected && this.#mayReturn(member)) {
       try {
         if (await this.#connectOnce(member)) continue;
       } catch (error) {
         const reason = asHoldfastError(error);
-        // The volume itself may be gone.
-        if (codeOf(reason) === 'not-found') this.#look();
+        if (codeOf(reason) === 'not-found' && clock.now() - lookedAt >= this.node.timing.reconnectMs) {
+          // The volume itself may be gone, or is about to be.
+          lookedAt = clock.now();
+          this.#look();
+        }
         if (codeOf(reason) === 'fenced') this.owner.end('fenced', reason, `replica ${member.node}`);
         else if (codeOf(reason) !== 'unavailable' || clock.now() >= deadline) {
           const told = new HoldfastError('io-error', `not back: ${reason.message}`, { cause: reason });

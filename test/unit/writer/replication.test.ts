@@ -34,6 +34,17 @@ async function read(node: ClusterNode, writer: Writer, offset: number): Promise<
   return first;
 }
 
+/** Node a is the writer and has the only replica that is left in sync. */
+async function lastReplica(): Promise<{ a: ClusterNode; writer: Writer }> {
+  const [a, b, c] = await threeNodes();
+  const writer = await a.attach();
+  await b.kill();
+  await c.kill();
+  await write(a, writer, 0, 1);
+  expect(await cluster.inSync()).toEqual(['a']);
+  return { a, writer };
+}
+
 async function expectEqualReplicas(...nodes: ClusterNode[]): Promise<void> {
   const contents = await Promise.all(nodes.map((node) => node.content()));
   expect(new Set(contents).size).toBe(1);
@@ -232,12 +243,7 @@ describe('a failing disk', () => {
   );
 
   it('that is the last one tells the client its own error, and goes on when it can', async () => {
-    const [a, b, c] = await threeNodes();
-    const writer = await a.attach();
-    await b.kill();
-    await c.kill();
-    await write(a, writer, 0, 1);
-    expect(await cluster.inSync()).toEqual(['a']);
+    const { a, writer } = await lastReplica();
     a.disk({ writes: 'no-space' });
     await expect(write(a, writer, 4096, 2)).rejects.toSatisfy((error) => codeOf(error) === 'no-space');
     a.disk({});
@@ -247,12 +253,7 @@ describe('a failing disk', () => {
   });
 
   it('that is the last one, and was removed with its volume, ends the attachment', async () => {
-    const [a, b, c] = await threeNodes();
-    const writer = await a.attach();
-    await b.kill();
-    await c.kill();
-    await write(a, writer, 0, 1);
-    expect(await cluster.inSync()).toEqual(['a']);
+    const { a, writer } = await lastReplica();
     await cluster.store.delete('volume', volumeKey(VOLUME));
     await a.host.remove(VOLUME, 'deleted');
     await expect(write(a, writer, 0, 2)).rejects.toSatisfy((error) => codeOf(error) === 'fenced');
